@@ -25,17 +25,17 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from federation.wording import WrongText
+
 KEY_ID_BYTES = 8
 _LIKE = "write what `isthmus keygen` prints, or the line of `openssl pkey -pubout`"
 
 
-class BadPublicKey(ValueError):
+class BadPublicKey(WrongText):
     """An invalid public key. Neither `wrong` nor `mend` quotes it: it may be a private one."""
 
     def __init__(self, wrong: str, mend: str = _LIKE) -> None:
-        self.wrong = wrong
-        self.mend = mend
-        super().__init__(f"{wrong}; {mend}")
+        super().__init__(wrong, mend)
 
 
 class PrivateKeyUnusable(Exception):

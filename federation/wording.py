@@ -1,9 +1,18 @@
-"""Words of texts for people: numbers of things, and the nearest known word. Pure."""
+"""Words of texts for people: numbers, the nearest known word, a mistake and its remedy. Pure."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+class WrongText(ValueError):
+    """Text that means nothing. `wrong` is the mistake, `mend` the remedy."""
+
+    def __init__(self, wrong: str, mend: str) -> None:
+        self.wrong = wrong
+        self.mend = mend
+        super().__init__(f"{wrong}; {mend}")
 
 
 def counted(number: int, noun: str, *, plural: str = "") -> str:

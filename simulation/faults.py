@@ -232,10 +232,18 @@ async def restart_broker(world: World, chance: random.Random) -> None:
     if not broker.reachable:
         return
     world.trace.add("broker", broker.site)
+    _go_away(world, broker)
+    await _come_back(world, broker, chance)
+
+
+def _go_away(world: World, broker: SiteBroker) -> None:
     broker.go_away()
     for crossing in world.network.crossings.values():
         if crossing.link.meeting == broker.site:
             crossing.meeting.close_all("the broker went away")
+
+
+async def _come_back(world: World, broker: SiteBroker, chance: random.Random) -> None:
     await asyncio.sleep(chance.uniform(0.5, 15.0))
     broker.come_back()
     world.trace.add("back", broker.site)
@@ -248,14 +256,9 @@ async def lose_tail(world: World, chance: random.Random) -> None:
         return
     count = min(chance.randint(1, 10), len(broker.stream.records))
     world.trace.add("tail", broker.site, f"{count} records")
-    broker.go_away()
-    for crossing in world.network.crossings.values():
-        if crossing.link.meeting == broker.site:
-            crossing.meeting.close_all("the broker went away")
+    _go_away(world, broker)
     world.lose_tail(broker, count)
-    await asyncio.sleep(chance.uniform(0.5, 15.0))
-    broker.come_back()
-    world.trace.add("back", broker.site)
+    await _come_back(world, broker, chance)
 
 
 async def delete_log(world: World, chance: random.Random) -> None:

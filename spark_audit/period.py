@@ -64,6 +64,12 @@ def milliseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def json_time(ms: int) -> str:
+    """Return the form of times in reports: `2026-11-21T00:00:00.000Z`."""
+    text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
 def _text(ms: int) -> str:
     text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")
     return text.removesuffix("+00:00").removesuffix(".000").removesuffix(":00") + "Z"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from relay.batches.time_offsets import unpack_offsets
@@ -16,7 +16,7 @@ from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Out
 from spark_audit.judge.expectation import Addressed
 from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
 from spark_audit.ledger_search import LedgerSearch, Row
-from spark_audit.period import milliseconds
+from spark_audit.period import json_time, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,7 @@ class TraceResult:
 
 
 def _time(ms: int | None) -> str | None:
-    if ms is None:
-        return None
-    text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return None if ms is None else json_time(ms)
 
 
 class Absence:

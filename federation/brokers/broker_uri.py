@@ -8,14 +8,11 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from federation.wording import WrongText
 
-class BadUri(ValueError):
+
+class BadUri(WrongText):
     """An invalid address. `wrong` and `mend` never quote a password."""
-
-    def __init__(self, wrong: str, mend: str) -> None:
-        self.wrong = wrong
-        self.mend = mend
-        super().__init__(f"{wrong}; {mend}")
 
 
 @dataclass(frozen=True, slots=True)

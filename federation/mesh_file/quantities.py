@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+from federation.wording import WrongText
+
 DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 
@@ -21,13 +23,8 @@ _WORDS = {
 _WEEKS = ("w", "week")
 
 
-class BadDuration(ValueError):
-    """An invalid duration. `wrong` is the mistake, `mend` the remedy."""
-
-    def __init__(self, wrong: str, mend: str) -> None:
-        self.wrong = wrong
-        self.mend = mend
-        super().__init__(f"{wrong}; {mend}")
+class BadDuration(WrongText):
+    """An invalid duration."""
 
 
 def parse_duration(text: object) -> float:
@@ -80,13 +77,8 @@ _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(B|[KMGT]B|[KMGT]iB)")
 _MEND_SIZE = "write a number and one unit of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as 20GB"
 
 
-class BadSize(ValueError):
-    """An invalid size. `wrong` is the mistake, `mend` the remedy."""
-
-    def __init__(self, wrong: str, mend: str) -> None:
-        self.wrong = wrong
-        self.mend = mend
-        super().__init__(f"{wrong}; {mend}")
+class BadSize(WrongText):
+    """An invalid size."""
 
 
 def parse_size(text: object) -> int:

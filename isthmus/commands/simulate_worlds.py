@@ -98,83 +98,60 @@ class RunOptions:
 
 def simulate_worlds(options: WorldOptions, run: RunOptions, *, as_json: bool) -> None:
     """Run the worlds of all seeds and print results; exit with 1 if a promise did not hold."""
-    worlds = _worlds(options)
-    first = options.seed
-    seeds = range(first, first + 1) if options.seeds is None else _range(options.seeds)
+    scenarios = _scenarios(options)
     if run.trace and run.jobs > 1:
         exit_with(
             "--trace: what happens in other processes is not told: leave --jobs out", EXIT_USAGE
         )
-    outcomes = _run([worlds.scenario(seed) for seed in seeds], run, as_json)
+    outcomes = _run(scenarios, run, as_json)
     if as_json:
         typer.echo(json.dumps({"runs": [_report(one) for one in outcomes]}, indent=1))
     if not all(outcome.is_good for outcome in outcomes):
         raise typer.Exit(EXIT_FAULT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Worlds:
-    """Validated options of drawn worlds. None: the default, or drawn by the seed."""
+def _scenarios(options: WorldOptions) -> list[Scenario]:
+    """Return the worlds of all seeds; end the command if an option is invalid. Of an option that is
+    None the default holds, or the seed draws its value.
+    """
+    from simulation.faults import Trouble
+    from simulation.load import Load
+    from simulation.scenario import Scenario
+    from simulation.search import random_scenario
 
-    topology: str
-    sites: int | None
-    exchanges: int | None
-    messages: int | None
-    big: int | None
-    seconds: float | None
-    kinds: tuple[str, ...] | None
-    every: float | None
-    first: int | None
-    without: frozenset[int]
-    max_rate: str | None
-    returns: Returns | None
+    kinds = None if options.faults is None else _kinds(options.faults)
+    without = _numbers(options.without)
+    max_rate = None if options.max_rate is None else _rate(options.max_rate)
+    returns = None if options.returns is None else _returns(options.returns)
+    first, is_drawn = options.seed, options.topology == "any"
+    seeds = range(first, first + 1) if options.seeds is None else _range(options.seeds)
 
-    def scenario(self, seed: int) -> Scenario:
-        from simulation.faults import Trouble
-        from simulation.load import Load
-        from simulation.scenario import Scenario
-        from simulation.search import random_scenario
-
-        is_drawn = self.topology == "any"
-        base = random_scenario(seed) if is_drawn else Scenario(seed, self.topology, load=Load(50))
+    def scenario(seed: int) -> Scenario:
+        base = (
+            random_scenario(seed) if is_drawn else Scenario(seed, options.topology, load=Load(50))
+        )
         load, trouble = base.load, base.trouble
         return Scenario(
             seed,
             base.topology,
-            self.sites or base.sites,
+            options.sites or base.sites,
             Load(
-                load.messages if self.messages is None else self.messages,
-                load.for_s if self.seconds is None else self.seconds,
-                self.big or load.big_one_in,
-                self.first,
+                load.messages if options.messages is None else options.messages,
+                load.for_s if options.seconds is None else options.seconds,
+                options.big or load.big_one_in,
+                options.first,
             ),
             Trouble(
-                trouble.kinds if self.kinds is None else self.kinds,
-                self.every or trouble.every_s,
-                self.without,
+                trouble.kinds if kinds is None else kinds,
+                options.every or trouble.every_s,
+                without,
             ),
-            self.exchanges or base.exchanges,
-            base.max_rate if self.max_rate is None else self.max_rate,
-            self.returns or base.returns,
+            options.exchanges or base.exchanges,
+            base.max_rate if max_rate is None else max_rate,
+            returns or base.returns,
         )
 
-
-def _worlds(options: WorldOptions) -> _Worlds:
-    """Validate the options; end the command if invalid."""
-    return _Worlds(
-        options.topology,
-        options.sites,
-        options.exchanges,
-        options.messages,
-        options.big,
-        options.seconds,
-        None if options.faults is None else _kinds(options.faults),
-        options.every,
-        options.first,
-        _numbers(options.without),
-        None if options.max_rate is None else _rate(options.max_rate),
-        None if options.returns is None else _returns(options.returns),
-    )
+    return [scenario(seed) for seed in seeds]
 
 
 def _run(scenarios: list[Scenario], run: RunOptions, as_json: bool) -> list[ScenarioOutcome]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from federation.mesh import Mesh
 from federation.wording import counted
-from isthmus.display import few
+from isthmus.display import few, table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
 from isthmus.status import StatusReport, status_of
@@ -82,21 +82,15 @@ async def _watch(file: Path, mesh: Mesh, state: Path, as_json: bool) -> None:
 def tables(report: StatusReport, file: Path) -> Group:
     """Render two tables and the troubles in words. `file` is the mesh file, for commands."""
     content = report.content
-    sites = Table(
-        title=f"mesh {content['mesh']}, revision {content['revision']}", title_justify="left"
-    )
-    for heading in ("site", "state", "waiting to leave", "delivered", "of note"):
-        numeric = heading in ("waiting to leave", "delivered")
-        sites.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    title = f"mesh {content['mesh']}, revision {content['revision']}"
+    sites = table_of(title, "site", "state", ">waiting to leave", ">delivered", "of note")
     for name, site in content["sites"].items():
         figures = [_number(site.get(column)) for column in ("egress_messages", "delivered")]
         notes = [*_put_aside(site).values()]
         notes += [f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)]
         sites.add_row(name, _state(site["state"]), *figures, ", ".join(notes))
-    links = Table(title="links", title_justify="left")
-    for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds", "clock"):
-        numeric = heading not in ("from", "to", "state")
-        links.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    lag = (">lag: messages", ">bytes", ">seconds", ">clock")
+    links = table_of("links", "from", "to", "state", *lag)
     for link in content["links"]:
         links.add_row(
             link["from"],

@@ -63,7 +63,7 @@ class AppliedBroker(BrokerProcess):
     @property
     def is_ready(self) -> bool:
         """True while the broker runs after a completed start."""
-        return self._has_started and self.is_running
+        return self._has_started and self.broker.is_running
 
     def take_up(self, spec: BrokerSpec) -> None:
         """Use a new specification from the next start; `apply` changes a running broker."""

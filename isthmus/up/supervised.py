@@ -46,10 +46,6 @@ class Child(Protocol):
     def pid(self) -> int | None:
         """PID while running, else None."""
 
-    @property
-    def is_running(self) -> bool:
-        """True while the process lives."""
-
     async def start(self) -> None:
         """Start the process. Raises ChildStartError."""
 
@@ -204,10 +200,6 @@ class BrokerProcess:
     @property
     def pid(self) -> int | None:
         return self.broker.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self.broker.is_running
 
     async def start(self) -> None:
         self._was_killed = False

@@ -127,7 +127,7 @@ class Supervisor:
             try:
                 await self._look_after_all()
             finally:
-                await self._end_all()
+                await self._end_some(self._caretakers)
         finally:
             self._lock.release()
 
@@ -248,9 +248,6 @@ class Supervisor:
         if caretaker.plan.after is not None:
             await self._caretakers[caretaker.plan.after].was_running.wait()
         await caretaker.look_after()
-
-    async def _end_all(self) -> None:
-        await self._end_some(self._caretakers)
 
     async def _end_some(self, some: Mapping[tuple[str, str], _Caretaker]) -> None:
         problems: list[BaseException] = []

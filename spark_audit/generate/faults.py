@@ -59,8 +59,7 @@ def void_at_one_site(planting: Planting) -> None:
     """Plant a good batch that one site took for void."""
     batch, _, site = planting.pick()
     set_void(planting, site, batch.delivered[site])
-    for entry in range(batch.packed.row.count):
-        planting.found("lost", batch, entry, site)
+    planting.found_all("lost", batch, site)
 
 
 def own_elsewhere(planting: Planting) -> None:
@@ -123,8 +122,7 @@ def never_from_the_start(planting: Planting) -> None:
     for made in (batch.packed, batch.own, *batch.delivered.values()):
         made.change(revision=earlier.revision)
     planting.take_out(site, batch.delivered[site])
-    for entry in range(batch.packed.row.count):
-        planting.found("lost", batch, entry, site)
+    planting.found_all("lost", batch, site)
 
 
 DECEPTIONS: dict[str, Plant] = {
@@ -153,8 +151,7 @@ def lost_batch(planting: Planting) -> None:
     """Plant a whole batch that a link skipped."""
     batch, _, site = planting.pick()
     planting.take_out(site, batch.delivered[site])
-    for entry in range(batch.packed.row.count):
-        planting.found("lost", batch, entry, site)
+    planting.found_all("lost", batch, site)
 
 
 def lost_in_gap(planting: Planting) -> None:
@@ -173,8 +170,7 @@ def lost_in_gap(planting: Planting) -> None:
     planting.add(site, MadeRow(accepted), batch.delivered[site])
     planting.add(site, MadeRow(gap), batch.delivered[site])
     planting.take_out(site, batch.delivered[site])
-    for entry in range(batch.packed.row.count):
-        planting.found("lost", batch, entry, site)
+    planting.found_all("lost", batch, site)
 
 
 def lost_as_duplicate(planting: Planting) -> None:
@@ -284,8 +280,7 @@ def wrong_site(planting: Planting) -> None:
     others = tuple(sorted(planting.world.cluster(site) for site in sites if site != wrong))
     for made in (batch.packed, batch.own, *batch.delivered.values()):
         made.change(destinations=others)
-    for entry in range(batch.packed.row.count):
-        planting.found("unexpected", batch, entry, wrong)
+    planting.found_all("unexpected", batch, wrong)
 
 
 def altered(planting: Planting) -> None:
@@ -354,8 +349,7 @@ def late(planting: Planting) -> None:
     made = batch.delivered[site]
     made.change(recorded_ms=batch.packed.row.last_published_ms + LATE_MS)
     _last(planting, site, made)
-    for entry in range(batch.packed.row.count):
-        planting.found("late", batch, entry, site)
+    planting.found_all("late", batch, site)
 
 
 def late_retried(planting: Planting) -> None:

@@ -46,11 +46,6 @@ def redelivered(planting: Planting) -> None:
     planting.planted.explained["redelivered"] += 1
 
 
-def conflict(planting: Planting) -> None:
-    """Plant one identity with two contents, both delivered."""
-    in_conflict(planting)
-
-
 def scoped_by_origin(planting: Planting) -> None:
     """Plant an identity that two sites used under `scope: origin`, both messages delivered. The
     present mesh file has `scope: mesh`.
@@ -231,7 +226,7 @@ HARMLESS: dict[str, Plant] = {
     "flagged": _explained(Outcome.DELIVERED | REDELIVERED, "redelivered"),
     "redelivered": redelivered,
     "repaired": repaired,
-    "conflict": conflict,
+    "conflict": in_conflict,
     "scoped-by-origin": scoped_by_origin,
     "void": void,
     "packed-twice": packed_twice,

@@ -101,6 +101,10 @@ class Planting:
         identity = entry if isinstance(entry, bytes) else batch.identity(entry)
         self.planted.findings.append(PlantedFinding(kind, identity.hex(), self.origin(batch), site))
 
+    def found_all(self, kind: str, batch: MadeBatch, site: str) -> None:
+        for entry in range(batch.packed.row.count):
+            self.found(kind, batch, entry, site)
+
     def pick(self) -> tuple[MadeBatch, int, str]:
         batch = self.batch()
         return batch, self.chance.randrange(batch.packed.row.count), self.destination(batch)
@@ -114,7 +118,7 @@ class Planting:
         self.world.stage(site, Stage.DELIVERED).remove(row)
 
 
-Plant = Callable[[Planting], None]
+Plant = Callable[[Planting], object]
 
 
 def cut(made: MadeRow, begin: int, end: int) -> MadeRow:

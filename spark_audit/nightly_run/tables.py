@@ -10,7 +10,8 @@ taken for a killed run's.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,24 +144,16 @@ class NightTables:
     def collect(self, table: str, day: str, schema: str) -> list[Any]:
         """Return the rows of a small partition. Raises DamagedTables."""
         rows = self.read(table, day, schema)
-        try:
+        with _corruption_named(table, day):
             return list(rows.collect())
-        except Exception as error:
-            if _is_unreadable(error):
-                raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
-            raise
 
     def count(self, table: str, day: str, schema: str) -> int:
         """Count the rows by reading every value. Raises DamagedTables."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = self.read(table, day, schema)
-        try:
+        with _corruption_named(table, day):
             counted = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).head()
-        except Exception as error:
-            if _is_unreadable(error):
-                raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
-            raise
         return int(counted[0])
 
     def write(self, day: str, tables: Mapping[str, DataFrame]) -> None:
@@ -183,10 +176,13 @@ class NightTables:
         return f"{self.root}/{table}/date={day}/{_PART}"
 
 
-def _is_unreadable(error: Exception) -> bool:
-    """True if Spark could not decode a file."""
-    text = str(error)
-    return any(
-        sign in text
-        for sign in ("FAILED_READ_FILE", "Encountered error while reading file", "not a Parquet")
-    )
+@contextmanager
+def _corruption_named(table: str, day: str) -> Iterator[None]:
+    """Raise DamagedTables where Spark cannot decode a file."""
+    signs = ("FAILED_READ_FILE", "Encountered error while reading file", "not a Parquet")
+    try:
+        yield
+    except Exception as error:
+        if any(sign in str(error) for sign in signs):
+            raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
+        raise

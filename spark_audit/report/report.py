@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +12,7 @@ from spark_audit.compare.latency import Latency
 from spark_audit.judge.verdicts import OPEN
 from spark_audit.ledgers.books import AcceptedGap, LedgerProblem
 from spark_audit.level import Level
-from spark_audit.period import Period
+from spark_audit.period import Period, json_time
 from spark_audit.report.advice import by_gravity
 
 if TYPE_CHECKING:
@@ -232,8 +231,8 @@ class AuditReport:
             "sentence": self.sentence,
             "mesh": self.mesh,
             "revision": self.revision,
-            "from": _time(self.period.from_ms),
-            "to": _time(self.period.to_ms),
+            "from": json_time(self.period.from_ms),
+            "to": json_time(self.period.to_ms),
             "ledger": self.ledger,
             "level": self.level.value,
             "asked": dict(self.asked),
@@ -263,7 +262,7 @@ class AuditReport:
                     "exchange": one["exchange"],
                     "waits_for": one["waits_for"],
                     "messages": one["messages"],
-                    "since": _time(one["since_ms"]),
+                    "since": json_time(one["since_ms"]),
                 }
                 for one in [*self.waiting, *(self.carried.waiting if self.carried else ())]
             ],
@@ -273,7 +272,7 @@ class AuditReport:
                     "neighbour": one.neighbour,
                     "origin": self.name(one.origin),
                     "exchange": one.exchange,
-                    "recorded": _time(one.ms),
+                    "recorded": json_time(one.ms),
                     "why": one.why,
                 }
                 for one in self.accepted_gaps
@@ -291,13 +290,5 @@ class AuditReport:
         finding["destination"] = self.name(finding["destination"])
         for key in ("published", "delivered"):
             if finding[key] is not None:
-                finding[key] = _time(finding[key])
+                finding[key] = json_time(finding[key])
         return finding
-
-
-def _time(ms: int) -> str:
-    return (
-        datetime.fromtimestamp(ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )

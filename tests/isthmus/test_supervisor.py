@@ -174,10 +174,6 @@ class FakeBroker:
         self.may_start = asyncio.Event()
         self._ended = asyncio.Event()
 
-    @property
-    def is_running(self) -> bool:
-        return not self._ended.is_set()
-
     async def start(self) -> None:
         self.told.append("broker starts")
         await self.may_start.wait()
