@@ -1,10 +1,5 @@
-"""TCP proxy with delay, rate, loss of a direction and half-open connections.
+"""TCP proxy in process (`WanProxy`): delay, rate, loss of a direction, half-open connections."""
 
-Demo and tests use the proxy in process (`WanProxy`); benchmarks run `python -m wan_proxy`, started
-by `ProxyProcess` and controlled through `ProxyControl`.
-"""
-
-from wan_proxy.client import ControlError, ProxyControl, ProxyProcess, ProxyStartError
 from wan_proxy.condition import (
     DSL_BRANCH,
     ISDN_64K,
@@ -34,14 +29,10 @@ __all__ = [
     "TRANSATLANTIC",
     "TRANSPACIFIC",
     "ConditionError",
-    "ControlError",
     "DirectionCondition",
     "DirectionStatistics",
     "LineCondition",
     "LineStatistics",
     "ProxiedLine",
-    "ProxyControl",
-    "ProxyProcess",
-    "ProxyStartError",
     "WanProxy",
 ]

@@ -14,10 +14,11 @@ from benchmarks.compare.layout import Layout
 from benchmarks.compare.load_process import LoadProcess
 from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines, Way
+from benchmarks.proxy_process.client import ProxyProcess
 from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.load import RUN_BYTES
 from relay.bulk_amqp import connect
-from wan_proxy import LineCondition, ProxyProcess
+from wan_proxy import LineCondition
 
 QUIET_S = 60.0
 """Silence after which missing messages count as lost."""

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from benchmarks.compare.brokers import Brokers
 from benchmarks.compare.layout import Layout
-from wan_proxy import LineCondition, ProxyControl
+from benchmarks.proxy_process.client import ProxyControl
+from wan_proxy import LineCondition
 
 
 class Lines:

@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.proxy_process.client import ControlError, ProxyControl, ProxyProcess
+from benchmarks.proxy_process.control import ControlServer
 from tests.wan_proxy.endpoints import Client, Target, eventually
 from wan_proxy import (
     DSL_BRANCH,
     ISDN_64K,
-    ControlError,
     LineCondition,
     LineStatistics,
-    ProxyControl,
-    ProxyProcess,
     WanProxy,
 )
-from wan_proxy.control import ControlServer
 
 Connect = Callable[[int], Coroutine[Any, Any, Client]]
 
@@ -111,7 +109,7 @@ async def test_the_process_serves_lines_and_ends_when_left(
 
 async def test_the_process_ends_when_its_stdin_does(target: Target) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "wan_proxy", "--until-stdin-ends"),
+        *(sys.executable, "-m", "benchmarks.proxy_process", "--until-stdin-ends"),
         *("--line", f"a=127.0.0.1:{target.port},ISDN_64K"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -126,7 +124,8 @@ async def test_the_process_ends_when_its_stdin_does(target: Target) -> None:
 @pytest.mark.parametrize("line", ["a", "a=127.0.0.1", "a=127.0.0.1:80,NO_SUCH", "a=h:99999"])
 async def test_arguments_that_cannot_be_end_with_two_and_a_reason(line: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "wan_proxy", "--line", line), stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "benchmarks.proxy_process", "--line", line),
+        stderr=asyncio.subprocess.PIPE,
     )
     _, stderr = await process.communicate()
     assert process.returncode == 2

@@ -170,7 +170,7 @@ class ProxyProcess:
     async def start(self) -> None:
         """Start the process; return when the proxy listens. Raise ProxyStartError."""
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "wan_proxy"),
+            *(sys.executable, "-m", "benchmarks.proxy_process"),
             *("--until-stdin-ends", "--seed", str(self._seed)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

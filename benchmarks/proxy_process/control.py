@@ -110,7 +110,9 @@ class ControlServer:
             case "statistics":
                 return {"statistics": line.statistics().to_json()}
             case _:
-                raise ConditionError("do", do, "see the table in wan_proxy/control.py")
+                raise ConditionError(
+                    "do", do, "see the table in benchmarks/proxy_process/control.py"
+                )
         return {}
 
 

@@ -1,4 +1,4 @@
-"""`python -m wan_proxy`: the proxy as a process, so that its CPU can be told apart.
+"""`python -m benchmarks.proxy_process`: the proxy as a process, so that its CPU can be told apart.
 
 Prints one JSON line when it listens, `{"control": PORT, "lines": {NAME: PORT}}`, and runs until
 SIGTERM or SIGINT (or until its stdin ends, with --until-stdin-ends).
@@ -13,13 +13,13 @@ import sys
 
 import uvloop
 
+from benchmarks.proxy_process.control import ControlServer, parse_address
 from wan_proxy.condition import PRESETS, ConditionError
-from wan_proxy.control import ControlServer, parse_address
 from wan_proxy.proxy import WanProxy
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m wan_proxy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.proxy_process", description=__doc__)
     parser.add_argument(
         "--control", type=int, default=0, metavar="PORT", help="0, the default, takes a free one"
     )
