@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class WrongText(ValueError):
@@ -18,6 +18,12 @@ class WrongText(ValueError):
 def counted(number: int, noun: str, *, plural: str = "") -> str:
     """Return `1 link`, `2 links`, `1,200 links`; `plural` where an s does not make the plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def few(words: Collection[str], most: int = 3, between: str = ", ") -> str:
+    """Return `a, b, c and 4 more`."""
+    shown, left = between.join(list(words)[:most]), len(words) - most
+    return f"{shown} and {left:,} more" if left > 0 else shown
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -58,8 +58,6 @@ def status_line(what: str, console: Console | None = None) -> Iterator[Callable[
 
 
 JsonObject = dict[str, Any]
-MOST_NAMES = 3
-"""Names listed before the rest is counted."""
 MOST_ROWS = 40
 """Rows of a table without `--all`."""
 MOST_OF_ALL = 2000
@@ -97,13 +95,6 @@ def ends(row: JsonObject) -> str:
     if row["from"] == row["to"]:
         return f"among {row['from']}"
     return f"{row['from']} {'↔' if row['both_ways'] else '→'} {row['to']}"
-
-
-def few(names: Sequence[str]) -> str:
-    """Return `a, b, c and 4 more`."""
-    text = ", ".join(names[:MOST_NAMES])
-    left = len(names) - MOST_NAMES
-    return f"{text} and {left:,} more" if left > 0 else text
 
 
 def availability_of(report: JsonObject) -> Availability:

@@ -22,6 +22,7 @@ from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.brokers.tls_refusals import tls_refusal
 from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site, TlsFiles
 from federation.mesh_file import PasswordMissing
+from federation.wording import few
 from isthmus.clocks import clocks_apart
 from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
@@ -360,7 +361,7 @@ def revision_notes(revision: str, sites: Mapping[str, Mapping[str, Any]]) -> lis
             running.setdefault(site["revision"], []).append(name)
     if len(running) > 1:
         parts = [
-            f"{one}{' (the file)' if one == revision else ''}: {_names(names)}"
+            f"{one}{' (the file)' if one == revision else ''}: {few(names, 5)}"
             for one, names in running.items()
         ]
         why.append(f"nodes run different revisions of the mesh file: {'; '.join(parts)}")
@@ -371,8 +372,3 @@ def revision_notes(revision: str, sites: Mapping[str, Mapping[str, Any]]) -> lis
             "seconds, if it is the file that they watch"
         )
     return why
-
-
-def _names(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

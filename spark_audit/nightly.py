@@ -12,6 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from federation.mesh import Mesh
+from federation.wording import few
 from spark_audit.frames import Keep
 from spark_audit.job import Audit, AuditCoverage
 from spark_audit.judge.positions import SeenIncarnation, in_order
@@ -187,9 +188,8 @@ def _own(day: str, report: AuditReport, looked: AuditCoverage) -> list[OpenDay]:
         if not any(at == site for at, _ in reached)
         or min(ms for (at, _), ms in reached.items() if at == site) < end_ms
     ]
-    why = [str(one) for one in of_sites[:3]] or ["a revision's document is missing"]
-    more = f" and {len(of_sites) - 3} more" if len(of_sites) > 3 else ""
-    return [OpenDay(day, "; ".join(why) + more, tuple(sites), tuple(short))]
+    why = few(list(map(str, of_sites)), between="; ") or "a revision's document is missing"
+    return [OpenDay(day, why, tuple(sites), tuple(short))]
 
 
 def _merged(before: NightHistory, looked: AuditCoverage) -> tuple[SeenIncarnation, ...]:

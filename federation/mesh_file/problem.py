@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from federation.destinations import literal_wildcard
 from federation.mesh_file.tree import Location, Position
-from federation.wording import nearest
+from federation.wording import few, nearest
 
 
 class Severity(StrEnum):
@@ -205,10 +205,5 @@ def _site_mend(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) ->
     likely = nearest(word, (*sites, *tags))
     if likely:
         return f"did you mean `{likely}`?"
-    listed = f"the sites are {_listed(sites)}"
-    return f"{listed}; the tags are {_listed(tags)}" if tags else listed
-
-
-def _listed(words: Collection[str], most: int = 8) -> str:
-    shown = ", ".join(list(words)[:most])
-    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+    listed = f"the sites are {few(sites, 8)}"
+    return f"{listed}; the tags are {few(tags, 8)}" if tags else listed

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from federation.mesh import OrderRule
 from federation.mesh_file.quantities import show_duration, show_size
-from federation.wording import counted
+from federation.wording import counted, few
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import BenchResult, latency_report, report_of
-from isthmus.display import MOST_OF_ALL, JsonObject, few, fill, table_of
+from isthmus.display import MOST_OF_ALL, JsonObject, fill, table_of
 from isthmus.load import Latencies
 
 MOST_BUSY = 0.85

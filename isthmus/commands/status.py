@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation.mesh import Mesh
-from federation.wording import counted
-from isthmus.display import few, table_of
+from federation.wording import counted, few
+from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
 from isthmus.status import StatusReport, status_of

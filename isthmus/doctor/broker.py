@@ -16,7 +16,7 @@ from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.provision import declarations
 from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
-from federation.wording import counted
+from federation.wording import counted, few
 from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.broker_nodes import examine_members, examine_nodes
 from isthmus.doctor.finding import Findings
@@ -311,8 +311,7 @@ async def examine_declared(
         elif _differ(user.rights, has):
             missing.append(f"the present rights of user {user.name}")
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        found.fault("declared", f"missing: {', '.join(missing[:3])}{more}", _APPLY)
+        found.fault("declared", f"missing: {few(missing)}", _APPLY)
     else:
         found.ok("declared", f"all {len(declared.queues) + len(declared.exchanges)} are there")
 

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from federation.mesh_file.quantities import show_duration, show_size
-from federation.wording import counted
-from isthmus.display import MOST_OF_ALL, JsonObject, about, few, fill, table_of
+from federation.wording import counted, few
+from isthmus.display import MOST_OF_ALL, JsonObject, about, fill, table_of
 from isthmus.plan.expected_load import rates_text
 
 CHANGED = 0.1

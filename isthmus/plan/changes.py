@@ -23,8 +23,8 @@ from federation.brokers.credentials import (
 from federation.brokers.management import ManagementError
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
-from federation.wording import counted
-from isthmus.display import JsonObject, few, more
+from federation.wording import counted, few
+from isthmus.display import JsonObject, more
 from isthmus.known.cautions import cautions, refusals
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import changes_since_applied

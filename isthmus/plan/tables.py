@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from federation.mesh_file.quantities import show_duration, show_size
 from federation.planning.availability import show_apart, show_part
-from federation.wording import counted
+from federation.wording import counted, few
 from isthmus.display import (
     MOST_OF_ALL,
     MOST_ROWS,
@@ -17,7 +17,6 @@ from isthmus.display import (
     about,
     availability_of,
     ends,
-    few,
     fill,
     span_text,
     table_of,

@@ -32,10 +32,9 @@ LOOK_EVERY_S = 2.0
 class SiteGaps:
     """Gaps of one site. `load` before the stages begin."""
 
-    def __init__(self, folder: Path, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, folder: Path) -> None:
         self._file = folder / GAPS_FILE
         self._orders = folder / ORDERS
-        self._every_s = every_s
         self._open: dict[str, OpenGap] = {}
         self._former: dict[str, OpenGap] = {}
         """Gaps of the run before, until their stages have met them again, or have passed."""
@@ -97,7 +96,7 @@ class SiteGaps:
         writes until its call are on the disk.
         """
         while True:
-            await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
+            await asyncio.sleep(ticks.about(LOOK_EVERY_S, asyncio.get_running_loop().time()))
             for gap in self.open:
                 if self.accepted(gap.key) is not None:
                     go_on(gap)

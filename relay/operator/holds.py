@@ -101,12 +101,11 @@ class HoldWatch:
     nothing; `problem` has the reason.
     """
 
-    def __init__(self, folder: Path, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, folder: Path) -> None:
         self.problem = ""
         self.present = Holds()
         self._folder = folder
         self._file = folder / HOLDS_FILE
-        self._every_s = every_s
         self._stamp: FileStamp | None = None
 
     def look(self) -> bool:
@@ -128,7 +127,7 @@ class HoldWatch:
     async def run(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of `present`, for ever."""
         while True:
-            await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
+            await asyncio.sleep(ticks.about(LOOK_EVERY_S, asyncio.get_running_loop().time()))
             if self.look():
                 changed()
 

@@ -19,6 +19,7 @@ from federation.mesh_file.topologies import (
 )
 from federation.mesh_file.tree import Location
 from federation.reachability import Reach
+from federation.wording import few
 
 
 def link_violations(
@@ -91,7 +92,6 @@ def _mend_strange(entry: LinkKeys, keys: MeshKeys, is_turned: bool) -> str:
 
 
 _PASSWORD_REFERENCE = re.compile(r"env:[^\s]+|file:[^\s].*")
-_MOST_NAMED = 3
 
 
 def reference_violations(keys: MeshKeys) -> Iterator[Violation]:
@@ -141,11 +141,10 @@ def shared_password_violations(keys: MeshKeys) -> Iterator[Violation]:
                 if end not in found:
                     found.append(end)
     for name, ends in holders.items():
-        more = f" and {len(ends) - _MOST_NAMED} more" if len(ends) > _MOST_NAMED else ""
-        named = ", ".join(f"`{end}`" for end in ends[:_MOST_NAMED])
+        named = few([f"`{end}`" for end in ends])
         yield Violation(
             ("sites", name, "broker"),
-            f"{named}{more} would have to hold the password of this broker, since links meet here",
+            f"{named} would have to hold the password of this broker, since links meet here",
             "give those sites link_password: env:NAME or file:PATH, a password of their own to "
             "show here",
             severity=Severity.WARNING,

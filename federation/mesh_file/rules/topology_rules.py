@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import SiteWords
@@ -10,6 +10,7 @@ from federation.mesh_file.keys.topology_keys import HubKeys, RingKeys, TreeKeys
 from federation.mesh_file.problem import Violation, unknown_site, unknown_word
 from federation.mesh_file.topologies import hubs_of, parents_of, spokes_of
 from federation.mesh_file.tree import Location
+from federation.wording import few
 
 _ONE_OF = "topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}"
 _AT: Location = ("topology",)
@@ -213,6 +214,5 @@ def _both_in(shape: str, keys: MeshKeys) -> Iterator[Violation]:
         yield Violation(("both",), f"in a {shape} links go both ways", "take `both` out")
 
 
-def _words(sites: list[str] | tuple[str, ...], most: int = 8) -> str:
-    more = f" and {len(sites) - most} more" if len(sites) > most else ""
-    return ", ".join(f"`{site}`" for site in sites[:most]) + more
+def _words(sites: Iterable[str]) -> str:
+    return few([f"`{site}`" for site in sites], 8)
