@@ -34,7 +34,9 @@ from benchmarks.compare.until import until
 from benchmarks.compare.usage import cpu_s
 from federation.mesh import Exchange, ExchangeMode, ForwardingRule, Mesh, SigningRule, Site
 from federation.signing_keys import private_key_pem, public_key_text
-from isthmus.load import RUN_BYTES, LoadSink, LoadSource, Noise
+from isthmus.load.messages import RUN_BYTES, Noise
+from isthmus.load.sink import LoadSink
+from isthmus.load.source import LoadSource
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Series
 from relay.batches.format import read_header, seal, verify_digest
 from relay.batches.signature import Signer, authenticity

@@ -16,7 +16,7 @@ from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines, Way
 from benchmarks.proxy_process.client import ProxyProcess
 from isthmus.brokers.installation import RabbitMQInstallation
-from isthmus.load import RUN_BYTES
+from isthmus.load.messages import RUN_BYTES
 from relay.bulk_amqp import connect
 from wan_proxy import LineCondition
 

@@ -15,7 +15,9 @@ from typing import Any
 import uvloop
 
 from benchmarks.compare.shop_documents import ShopDocuments
-from isthmus.load import Bodies, HalfRandom, Latencies, LoadSink, LoadSource, Noise
+from isthmus.load.messages import Bodies, HalfRandom, Noise
+from isthmus.load.sink import Latencies, LoadSink
+from isthmus.load.source import LoadSource
 
 _LINE_BYTES = 1 << 24
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from isthmus.load import HEAD_BYTES
+from isthmus.load.messages import HEAD_BYTES
 
 _TOWNS = ("Berlin", "Hamburg", "Leipzig", "Bremen", "Kassel", "Trier", "Passau", "Jena", "Ulm")
 _GOODS = (

@@ -10,7 +10,9 @@ from federation.brokers.addresses import AddressBook
 from isthmus.bench.figures import Pair, Published, pair_of
 from isthmus.bench.queues import BenchQueue, queue_name
 from isthmus.bench.request import BenchRequest
-from isthmus.load import Arrivals, HalfRandom, Latencies, LoadSink, LoadSource
+from isthmus.load.messages import HalfRandom
+from isthmus.load.sink import Arrivals, Latencies, LoadSink
+from isthmus.load.source import LoadSource
 from relay.bulk_amqp import BulkAmqpError, Cluster
 
 

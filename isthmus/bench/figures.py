@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.bench.request import BenchRequest
-from isthmus.load import Arrivals, Latencies
+from isthmus.load.sink import Arrivals, Latencies
 
 PERCENTS = (50, 90, 99)
 NEARLY = 0.97

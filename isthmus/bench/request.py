@@ -12,7 +12,7 @@ from federation.wording import nearest
 from isthmus.bench.options import BenchOptions
 from isthmus.bench.queues import QueueType
 from isthmus.departures import why_it_stays
-from isthmus.load import HEAD_BYTES
+from isthmus.load.messages import HEAD_BYTES
 from isthmus.plan.expected_load import BadLoad, parse_rate
 
 MOST_PAIRS = 1000

@@ -17,7 +17,7 @@ from federation.wording import counted, few
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import BenchResult, latency_report, report_of
 from isthmus.display import MOST_OF_ALL, JsonObject, fill, table_of
-from isthmus.load import Latencies
+from isthmus.load.sink import Latencies
 
 MOST_BUSY = 0.85
 

@@ -17,7 +17,7 @@ from federation.mesh_file import PasswordMissing
 from isthmus.bench.options import BenchOptions
 from isthmus.display import page
 from isthmus.known.address_book import address_book_or_exit
-from isthmus.load import RUN_BYTES
+from isthmus.load.messages import RUN_BYTES
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

@@ -42,21 +42,23 @@ class ExchangesWhere:
 
     def always_holds(self) -> str:
         """Return SQL over `exchange`: true if the property holds in every revision."""
-        return f"exchange IN ({_texts(self.always)})" if self.always else "false"
+        return f"exchange IN ({sql_texts(self.always)})" if self.always else "false"
 
     def holds(self) -> str:
         """Return SQL over `exchange` and `revision`: true if the property holds; never null."""
         parts = [self.always_holds()] if self.always else []
         parts += [
-            f"(exchange = {_texts([name])} AND coalesce(revision IN ({_texts(revisions)}), false))"
+            f"(exchange = {sql_texts([name])}"
+            f" AND coalesce(revision IN ({sql_texts(revisions)}), false))"
             for name, revisions in self.at_times.items()
         ]
         return f"({' OR '.join(parts)})" if parts else "false"
 
 
-def _texts(values: Collection[str]) -> str:
+def sql_texts(values: Collection[str]) -> str:
     """Return SQL literals of the values."""
-    return ", ".join("'" + one.replace("\\", "\\\\").replace("'", "\\'") + "'" for one in values)
+    escapes = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n"})
+    return ", ".join(f"'{one.translate(escapes)}'" for one in values)
 
 
 class Addressed(NamedTuple):

@@ -14,6 +14,7 @@ from federation.mesh import IdentityKind
 from relay.ledger.rows import IDENTITY_BYTES
 from spark_audit.compare import entries
 from spark_audit.compare.assumptions import Assumptions
+from spark_audit.judge.expectation import sql_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -132,13 +133,7 @@ def one_of(column: str, values: list[str]) -> str:
     """Return SQL: true if the column has one of these values."""
     if not values:
         return "false"
-    return f"{column} IN ({', '.join(map(_text, values))})"
-
-
-def _text(value: str) -> str:
-    """Return a SQL literal."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
+    return f"{column} IN ({sql_texts(values)})"
 
 
 def _text_identity() -> Any:

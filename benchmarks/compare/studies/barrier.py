@@ -19,7 +19,7 @@ from benchmarks.compare.usage import disk_bytes, memory_mb
 from dedup.barrier import Barrier, Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
-from isthmus.load import Latencies
+from isthmus.load.sink import Latencies
 from relay.batches.batch import Flow
 from relay.batches.time_offsets import pack_offsets
 from relay.ledger.rows import LedgerRow, Stage, pack_contents

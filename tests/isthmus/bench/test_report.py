@@ -11,7 +11,7 @@ from isthmus.bench.figures import BenchResult, Pair, Published, pair_of, report_
 from isthmus.bench.options import BenchOptions
 from isthmus.bench.request import request_of
 from isthmus.bench.tables import Snapshot, live_line, live_table, tables
-from isthmus.load import Arrivals, Latencies
+from isthmus.load.sink import Arrivals, Latencies
 from tests.federation.meshes import TRIANGLE, mesh_of
 
 ASKED = request_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.load import Arrivals
+from isthmus.load.sink import Arrivals
 
 
 def taken(*numbers: int, flagged: bool = False) -> Arrivals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import zstandard
 
-from isthmus.load import HEAD_BYTES, Bodies, HalfRandom, Noise
+from isthmus.load.messages import HEAD_BYTES, Bodies, HalfRandom, Noise
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES, 64, 1024, 200_000])

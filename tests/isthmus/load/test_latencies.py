@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from isthmus.load import Latencies
+from isthmus.load.sink import Latencies
 
 
 def test_percentiles_are_within_one_per_cent() -> None:

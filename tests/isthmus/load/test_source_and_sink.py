@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from isthmus.load import HalfRandom, LoadSink, LoadSource
+from isthmus.load.messages import HalfRandom
+from isthmus.load.sink import LoadSink
+from isthmus.load.source import LoadSource
 from tests.conftest import VhostFactory
 from tests.waiting import until
 
