@@ -100,6 +100,16 @@ async def gone(marks: Iterable[ProcessMark], patience_s: float = math.inf) -> bo
     return True
 
 
+def exit_words(exit_code: int) -> str:
+    """Return `exit code 1`, or `signal SIGTERM` for a negative number."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-exit_code}"
+
+
 def _status(pid: int) -> _Status | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -16,13 +16,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from isthmus.brokers.config import NET_TICK_S
-from isthmus.brokers.local_brokers import (
-    BrokerUser,
-    LocalBroker,
-    RabbitMQInstallation,
-    find_installation,
-)
+from isthmus.brokers.config import NET_TICK_S, BrokerUser
+from isthmus.brokers.installation import RabbitMQInstallation, find_installation
+from isthmus.brokers.local_brokers import LocalBroker
 from spark_audit.session import spark_session
 from tests.live_brokers import (
     START_WITHIN_S,

@@ -20,14 +20,10 @@ from urllib.parse import quote
 
 import aiohttp
 
-from isthmus.brokers.config import NET_TICK_S, environment
-from isthmus.brokers.local_brokers import (
-    BrokerSpec,
-    BrokerUser,
-    LocalBroker,
-    RabbitMQInstallation,
-    free_ports,
-)
+from isthmus.brokers.config import NET_TICK_S, BrokerSpec, BrokerUser, environment
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.ports import free_ports
 from isthmus.brokers.private_brokers import peered
 from tests.local_cluster import LocalCluster, local_cluster
 

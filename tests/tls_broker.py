@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.brokers.config import PLUGINS
-from isthmus.brokers.local_brokers import (
-    BrokerUser,
-    LocalBroker,
-    RabbitMQInstallation,
-    free_ports,
-)
+from isthmus.brokers.config import PLUGINS, BrokerUser
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.ports import free_ports
 from tests.certificates import HERE, Authority, Pair, replaced
 from tests.live_brokers import START_WITHIN_S, api, discard, local_broker, own_vhost, rabbitmqctl
 

@@ -26,10 +26,9 @@ from pathlib import Path
 from federation import durable_file
 from isthmus import processes
 from isthmus.brokers import config as broker_config
-from isthmus.brokers.config import BrokerSpec, BrokerUser
+from isthmus.brokers.config import BrokerSpec
 from isthmus.brokers.errors import BrokerStartError
-from isthmus.brokers.installation import RabbitMQInstallation, find_installation
-from isthmus.brokers.ports import free_ports
+from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.processes import ProcessMark
 
 
@@ -64,15 +63,6 @@ class Epmd:
         process, self._process = self._process, None
         return process
 
-
-__all__ = [
-    "BrokerSpec",
-    "BrokerUser",
-    "LocalBroker",
-    "RabbitMQInstallation",
-    "find_installation",
-    "free_ports",
-]
 
 COOKIE_NAME = ".erlang.cookie"
 READY_LINE = b"Server startup complete"
@@ -347,16 +337,12 @@ class LocalBroker:
             self._fail("was stopped while it was starting")
         for what, child in (("its epmd", self._epmd.process), ("it", self._node)):
             if child is not None and (code := child.poll()) is not None:
-                self._fail(f"did not start: {what} ended with {_exit_words(code)}")
+                self._fail(f"did not start: {what} ended with {processes.exit_words(code)}")
         if time.monotonic() >= limit:
             self._fail("was not ready in time")
 
     def _fail(self, problem: str) -> None:
         raise BrokerStartError(self.spec.name, problem, self.spec.log_file, self.last_lines())
-
-
-def _exit_words(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 _APPLICATIONS = re.compile(r"\{applications,\s*\[([^\]]*)\]")

@@ -428,10 +428,5 @@ class _Caretaker:
 
 
 def _exit_words(exit_code: int, last_words: str) -> str:
-    how = f"exit code {exit_code}"
-    if exit_code < 0:
-        try:
-            how = f"signal {signal.Signals(-exit_code).name}"
-        except ValueError:  # a real-time signal has no name
-            how = f"signal {-exit_code}"
+    how = processes.exit_words(exit_code)
     return f"{how}: {last_words}" if last_words and exit_code > 0 else how

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from isthmus.brokers.local_brokers import find_installation
+from isthmus.brokers.installation import find_installation
 from isthmus.display import status_line
 from tests.chaos import report
 from tests.chaos.run import run

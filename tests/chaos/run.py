@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.chaos.drain import LOOK_EVERY_S, drain
 from tests.chaos.faults import STRIKES
 from tests.chaos.outcome import Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.chaos import report
 from tests.chaos.run import run
 from tests.chaos.schedule import KINDS, draw

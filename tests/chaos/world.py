@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, USER_ID, rewrite
 from relay.links.transport.link_end import Carried, LinkEnd

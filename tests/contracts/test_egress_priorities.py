@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.brokers.credentials import make_credentials
 from federation.brokers.provision import QueueDeclaration, declarations
 from federation.names import Names
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import Publisher, connect
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, PRIORITY, rewrite
 from relay.packing.rabbit_egress import connect_egress

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from relay.links.transport.link_end import Carried, LinkEnd, LinkTaken, LinkUnreachable
 from relay.links.wire import HEAD_BYTES
 from tests.conftest import Eventually, LocalBrokerFactory

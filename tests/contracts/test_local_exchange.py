@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from relay.bulk_amqp import connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.bulk_amqp.field_table import entry, long_string

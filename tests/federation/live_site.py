@@ -18,7 +18,7 @@ from federation.brokers.credentials import load_or_make
 from federation.brokers.users import site_users
 from federation.mesh import Mesh
 from federation.names import Names
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import Vhost
 

@@ -10,7 +10,7 @@ from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import ItemOutcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.one_cluster import NodeAnswer, several_clusters
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Findings, Grade
 from tests.conftest import VhostFactory

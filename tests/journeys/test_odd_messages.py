@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from relay.batches.format import decode_entries
 from relay.bulk_amqp import ChannelClosed
 from relay.bulk_amqp.content_header import CLUSTER_ID, EXPIRATION, USER_ID, rewrite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.names import Names
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from relay.bulk_amqp import AuthenticationFailed, connect
 from tests.conftest import VhostFactory
 from tests.journeys.conftest import MeshFactory

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.doctor.examination import examine
 from isthmus.doctor.finding import Grade
 from tests.certificates import DAY, Authority, replaced

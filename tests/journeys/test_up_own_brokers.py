@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from isthmus.up.supervisor import end_supervisor
 from tests.conftest import VhostFactory
 from tests.live_brokers import Vhost

@@ -11,7 +11,7 @@ from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import ItemOutcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.management import ManagementApi
-from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from isthmus.doctor.broker import examine_declared
 from isthmus.doctor.finding import Findings, Grade
 from relay.node.brokers import RabbitBrokers

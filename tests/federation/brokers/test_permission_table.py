@@ -9,7 +9,7 @@ import aio_pika
 import pytest
 
 from federation.brokers.addresses import AddressBook
-from isthmus.brokers.local_brokers import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from tests.conftest import Eventually
 from tests.federation.brokers.permission_trials import CLOSE, trials

@@ -17,8 +17,10 @@ import aio_pika
 import pytest
 
 from isthmus import processes
+from isthmus.brokers.config import BrokerUser
 from isthmus.brokers.errors import BrokerStartError
-from isthmus.brokers.local_brokers import BrokerUser, LocalBroker, RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
 from tests.live_brokers import ADMIN, Vhost, api, discard, local_broker
 
 ROOT = Path(__file__).parents[3]
@@ -157,7 +159,9 @@ async def test_a_start_that_is_cancelled_leaves_no_process(local_broker_factory,
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from isthmus.brokers.local_brokers import BrokerSpec, LocalBroker, find_installation
+from isthmus.brokers.config import BrokerSpec
+from isthmus.brokers.installation import find_installation
+from isthmus.brokers.local_brokers import LocalBroker
 from tests.waiting import until
 
 async def main():

@@ -11,7 +11,8 @@ import pytest
 from federation.brokers.addresses import AddressBook
 from federation.brokers.credentials import load_or_make
 from federation.names import Names
-from isthmus.brokers.local_brokers import BrokerUser, free_ports
+from isthmus.brokers.config import BrokerUser
+from isthmus.brokers.ports import free_ports
 from isthmus.options import DEFAULT_STATE
 from isthmus.up import own_brokers
 from isthmus.up.own_brokers import OwnBrokers

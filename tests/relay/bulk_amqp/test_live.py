@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from isthmus.brokers.local_brokers import BrokerUser, LocalBroker
+from isthmus.brokers.config import BrokerUser
+from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import (
     AuthenticationFailed,
     Channel,

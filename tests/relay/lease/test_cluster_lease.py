@@ -9,7 +9,8 @@ import pytest
 
 from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
 from federation.brokers.provision import ONE_AT_A_TIME
-from isthmus.brokers.local_brokers import LocalBroker, RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import Connection, connect
 from relay.delivery import local_exchange
 from relay.delivery.rabbit_exchange import open_exchange

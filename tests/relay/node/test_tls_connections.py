@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.brokers.local_brokers import BrokerUser, RabbitMQInstallation
+from isthmus.brokers.config import BrokerUser
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.certificates import DAY, Authority
 from tests.tls_broker import RELAY, TlsBroker, tls_broker
 from tests.tls_page import is_said
