@@ -58,9 +58,9 @@ missing_packages() {
     fi
 }
 
-# Changes whenever .venv has to be looked at again.
+# wanted_stamp LOCK: changes whenever .venv has to be looked at again.
 wanted_stamp() {
-    cat requirements.lock pyproject.toml scripts/setup.sh "$python_lock" | sha256sum
+    cat requirements.lock pyproject.toml scripts/setup.sh "$1" | sha256sum
     "$python" -c 'import sys; print(sys.version)'
     # What is in .venv names its own place: a checkout that was moved or copied needs another.
     pwd -P
@@ -169,7 +169,7 @@ python=$(find_python)
 packages=$(missing_packages | tr '\n' ' ')
 packages=${packages% }
 if [ -z "$packages" ] && [ -x .venv/bin/python ] && [ -f "$stamp" ] &&
-    [ "$(wanted_stamp)" = "$(cat "$stamp")" ]; then
+    [ "$(wanted_stamp "$python_lock")" = "$(cat "$stamp")" ]; then
     exec scripts/build-core.sh
 fi
 
@@ -186,10 +186,14 @@ if [ -n "$packages" ]; then
     packages=$(missing_packages | tr '\n' ' ')
     [ -z "$packages" ] || say_what_to_install "still missing after installing: $packages"
 fi
-if [ ! -f "$stamp" ] || [ "$(wanted_stamp)" != "$(cat "$stamp")" ] ||
+if [ ! -f "$stamp" ] || [ "$(wanted_stamp "$python_lock")" != "$(cat "$stamp")" ] ||
     [ ! -x .venv/bin/python ]; then
     install_python_packages
-    wanted_stamp >"$stamp.new"
+    wanted_stamp "$python_lock" >"$stamp.new"
     mv "$stamp.new" "$stamp"
+    if [ "$extra" = audit ]; then
+        # All of the plain set-up is in it.
+        wanted_stamp requirements.lock >.venv/.isthmus-setup
+    fi
 fi
 scripts/build-core.sh
