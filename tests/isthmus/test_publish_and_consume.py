@@ -12,6 +12,8 @@ import pytest
 from tests.federation.live_site import mesh_file_on
 from tests.live_brokers import Vhost
 
+pytestmark = pytest.mark.any_release
+
 FILE = """\
 mesh: MESH
 topology: complete

@@ -18,6 +18,8 @@ from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSource
 from tests.waiting import until
 
+pytestmark = pytest.mark.any_release
+
 KeyOf = Callable[[int], str]
 
 

@@ -23,7 +23,7 @@ from tests.journeys.traffic import TrafficSink
 from tests.live_brokers import BrokerPool
 from tests.waiting import until
 
-pytestmark = SHARED
+pytestmark = [SHARED, pytest.mark.any_release]
 
 SITES = ("paris", "tokyo")
 

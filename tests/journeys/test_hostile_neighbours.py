@@ -45,7 +45,7 @@ from tests.live_brokers import BrokerPool
 from tests.waiting import until
 
 SITES = ("paris", "tokyo", "sydney")
-pytestmark = SHARED
+pytestmark = [SHARED, pytest.mark.any_release]
 WINDOW = LinkSettings().window_bytes
 FLOOD = 10
 """Windows, without waiting for any answer."""

@@ -23,7 +23,7 @@ from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.live_brokers import BrokerPool
 
 RING = ("paris", "tokyo", "sydney")
-pytestmark = SHARED
+pytestmark = [SHARED, pytest.mark.any_release]
 
 
 def new_id() -> str:

@@ -33,7 +33,7 @@ from tests.signed_batches import private_key, public_key, signer
 from tests.waiting import until
 
 SITES = ("paris", "tokyo", "sydney")
-pytestmark = SHARED
+pytestmark = [SHARED, pytest.mark.any_release]
 MESH = "signed"
 
 

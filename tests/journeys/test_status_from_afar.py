@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from isthmus.brokers.ports import free_ports
 from isthmus.status import status_of
 from tests.certificates import Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until
 from wan_proxy import LineCondition
+
+pytestmark = pytest.mark.any_release
 
 SITES = ("paris", "tokyo", "sydney")
 SAID_WITHIN_S = 15.0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from isthmus.commands.trace import identities_of
 from spark_audit.ledger_search import LedgerSearch
 from spark_audit.trace import TracedMessage, trace
 from tests.journeys.application import at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until
+
+pytestmark = pytest.mark.any_release
 
 LINE = ("paris", "tokyo", "lima")
 SIZES = {"small": 100, "in pieces": 2_500_000}

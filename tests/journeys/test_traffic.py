@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from relay.bulk_amqp import connect
 from tests.journeys.traffic import TrafficSource
 from tests.live_brokers import Vhost
+
+pytestmark = pytest.mark.any_release
 
 
 async def test_a_rate_holds_for_calls_of_few_messages_too(vhost: Vhost) -> None:

@@ -37,13 +37,13 @@ def commands_of(*words: str) -> list[str]:
         (
             "test",
             "--numprocesses=2 --dist=loadfile --no-loadscope-reorder"
-            ' -m "live and not slow and not long and not scale and not spark"',
+            ' -m "live and not any_release and not slow and not long and not scale and not spark"',
         ),
         (
             "test-slow",
             '--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
         ),
-        ("test-long", "-m long"),
+        ("test-long", '-m "long or any_release"'),
     ],
 )
 def test_another_rabbitmq_is_given_to_pytest_in_one_word_with_its_option(

@@ -12,7 +12,7 @@ from isthmus.load.source import LoadSource
 from tests.conftest import VhostFactory
 from tests.waiting import until
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.any_release]
 
 
 async def test_every_message_is_accounted_for(vhost_factory: VhostFactory) -> None:
