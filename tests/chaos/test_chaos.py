@@ -21,7 +21,7 @@ BRIEF = tuple(
 @pytest.mark.parametrize(
     ("graph", "seed", "within_s", "kinds"),
     [
-        pytest.param("ring", 149, 26.0, BRIEF, id="half a minute"),
+        pytest.param("ring", 149, 26.0, BRIEF, id="half a minute", marks=pytest.mark.slow),
         pytest.param("ring", 1, 240.0, tuple(KINDS), id="ring", marks=pytest.mark.long),
         pytest.param("line", 2, 240.0, tuple(KINDS), id="line", marks=pytest.mark.long),
     ],

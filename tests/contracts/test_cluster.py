@@ -21,6 +21,7 @@ QUORUM = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 3}
 STREAM = {"x-queue-type": "stream", "x-initial-cluster-size": 3}
 
 
+@pytest.mark.slow
 async def test_three_nodes_started_at_once_are_one_cluster_and_keep_queues_over_a_kill(
     cluster_factory: ClusterFactory, eventually: Eventually
 ) -> None:
@@ -62,7 +63,7 @@ async def test_a_cluster_that_was_ended_in_order_comes_back_as_one(
     assert await taken(cluster.nodes[2], "quorum", 1) == [b"kept"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_suspended_node_goes_on_where_it_was(
     cluster_factory: ClusterFactory, eventually: Eventually
 ) -> None:

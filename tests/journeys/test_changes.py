@@ -139,6 +139,7 @@ async def max_age(mesh: LiveMesh, site: str) -> str:
     return str(queue["definition"]["max-age"])
 
 
+@pytest.mark.slow
 async def test_a_site_joins_is_held_drained_and_removed_under_load(
     loaded_mesh: LoadedMeshFactory,
 ) -> None:
@@ -214,7 +215,7 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
     assert pids(await mesh.status()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_site_joins_from_now_under_load_and_gets_nothing_from_before(
     loaded_mesh: LoadedMeshFactory,
 ) -> None:

@@ -69,7 +69,7 @@ async def urgent_delays_s(alarms: Flow, for_s: float) -> list[float]:
             id="far below what the line carries",
             marks=pytest.mark.long,
         ),
-        pytest.param(DSL_BRANCH, "1800kbit/s", 225_000, id="a tenth below"),
+        pytest.param(DSL_BRANCH, "1800kbit/s", 225_000, id="a tenth below", marks=pytest.mark.long),
     ],
 )
 async def test_urgent_messages_pass_a_backlog_on_a_throttled_link_that_keeps_its_rate(

@@ -79,7 +79,9 @@ def test_bulk_ledgers_are_proven_by_either_level(tmp_path: Path, audit_of: Audit
         assert report.totals == {"delivered": 2 * messages}
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize(
+    "level", [Level.FINGERPRINT, pytest.param(Level.EXACT, marks=pytest.mark.long)]
+)
 def test_what_is_kept_as_files_gives_the_same(tmp_path: Path, spark: Any, level: Level) -> None:
     made, work = tmp_path / "made", tmp_path / "work"
     planted = generate_ledgers(made, 3, 6_000, 5, DAY, ["lost", "leaked-across-nodes"])

@@ -36,7 +36,7 @@ def all_processes(broker: LocalBroker) -> list[processes.ProcessMark]:
     return [*marks, *processes.descendants(broker.pid)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_broker_keeps_what_it_has_and_takes_up_a_changed_spec_at_its_next_start(
     local_broker_factory,
 ):
@@ -84,7 +84,7 @@ def no_password_is_readable(broker: LocalBroker) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_broker_that_hangs_or_dies_can_be_had_back(local_broker_factory):
     broker = await local_broker_factory("fails")
     broker.suspend()

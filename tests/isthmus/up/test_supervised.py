@@ -41,7 +41,7 @@ def test_the_last_words_are_those_since_the_start(tmp_path: Path) -> None:
     assert len(last_line(log, 0)) == 8192
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_broker_that_dies_or_hangs_is_replaced_and_ended_while_it_starts(
     bench: Bench, local_broker_factory: Callable[..., Awaitable[LocalBroker]]
 ) -> None:

@@ -159,6 +159,7 @@ async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their
     await deliverer.close()
 
 
+@pytest.mark.long
 async def test_a_packer_that_does_not_read_keeps_its_lease(nodes: Sequence[LocalBroker]) -> None:
     uri = nodes[1].spec.amqp_uri(ADMIN)
     packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(NAME, HERE))

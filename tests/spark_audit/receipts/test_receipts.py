@@ -210,7 +210,9 @@ def found_in(report: AuditReport) -> set[tuple[str, str, str | None, str | None]
     }
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize(
+    "level", [Level.EXACT, pytest.param(Level.FINGERPRINT, marks=pytest.mark.long)]
+)
 def test_receipts_that_say_the_same_as_the_ledgers_change_nothing(
     tmp_path: Path, spark: Any, level: Level
 ) -> None:
