@@ -88,6 +88,8 @@ def tables(report: StatusReport, file: Path) -> Group:
         figures = [_number(site.get(column)) for column in ("egress_messages", "delivered")]
         notes = [*_put_aside(site).values()]
         notes += [f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)]
+        if site.get("core") == "pure":
+            notes.append("without the native core")
         sites.add_row(name, _state(site["state"]), *figures, ", ".join(notes))
     lag = (">lag: messages", ">bytes", ">seconds", ">clock")
     links = table_of("links", "from", "to", "state", *lag)

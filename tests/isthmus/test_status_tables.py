@@ -67,6 +67,13 @@ def test_of_the_seldom_counts_only_those_that_are_not_0_are_named() -> None:
     assert "dead" not in text
 
 
+def test_a_site_that_runs_without_the_native_core_is_noted() -> None:
+    text = tables_text({"paris": site(core="pure"), "tokyo": site(core="native")}, width=100)
+    assert [line for line in text.splitlines() if "native" in line] == [
+        line for line in text.splitlines() if "paris" in line
+    ]
+
+
 def test_a_figure_that_nobody_knows_is_a_question_mark() -> None:
     text = tables_text({"paris": site(state="down", delivered=None, dead_letters_waiting=None)})
     assert "?" in next(line for line in text.splitlines() if "paris" in line)
