@@ -8,8 +8,9 @@ handler's exception skips the rest of its chunk. Nor is its listener, which
 - dies unseen when it cannot decode a frame, and
 - copies a chunk four times (chunks of 44 MB have been seen).
 
-So `StreamConnection` brings its own, which hands the three hot frames to `stream_frames` and all
-others to rstream's decoder. rstream's errors become the log's here, in `log_errors`.
+So `StreamConnection` brings its own, `FrameReceiver`, and hands the three hot frames to
+`stream_frames`, all others to rstream's decoder. rstream's errors become the log's here, in
+`log_errors`.
 
 The publisher has no name: the broker then stores all records and deduplicates nothing (under a name
 it confirms and drops records with an ID that it has passed).
@@ -21,7 +22,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -35,6 +36,7 @@ from federation.brokers.addresses import StreamAddress
 from federation.brokers.endpoint import Endpoint
 from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay.log.rabbit import stream_frames
+from relay.log.rabbit.frame_receiver import FrameReceiver
 from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 
@@ -43,7 +45,6 @@ F = TypeVar("F", bound=schema.Frame)
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES = 256 * 1024
 _FRAME_MAX = 1024 * 1024
 """Most bytes of a frame: the broker's default. 4.3 closes the connection on a larger frame."""
 PUBLISHER = 0
@@ -128,7 +129,7 @@ class StreamConnection(Client):
             ),
         )
         self.endpoint = endpoint
-        self.reads = 0
+        self._socket: _Socket | None = None
         self._is_over = False
         self._owner: StreamListener | None = None
         self._end_reason = ""
@@ -137,9 +138,14 @@ class StreamConnection(Client):
         """Open the socket at `endpoint`; rstream's own method would take an address for the name
         that TLS checks.
         """
-        self._conn = _Socket(self.endpoint, self._ssl_context)
-        await self._conn.open()
+        self._conn = self._socket = _Socket(self.endpoint, self._ssl_context, self._handle)
+        await self._socket.open()
         self.start_task("listener", self._listener())
+
+    @property
+    def reads(self) -> int:
+        """Number of reads that brought bytes from the broker."""
+        return 0 if self._socket is None else self._socket.receiver.reads
 
     @property
     def is_over(self) -> bool:
@@ -179,10 +185,9 @@ class StreamConnection(Client):
 
     def write(self, frame: bytes) -> None:
         """Hand a frame over to the socket; `closed` reports if it may be lost."""
-        if self._is_writable():
-            assert self._conn is not None
-            assert self._conn._writer is not None
-            self._conn._writer.write(frame)
+        transport = self._transport()
+        if transport is not None:
+            transport.write(frame)
 
     async def subscribe_at(self, stream: str, number: int, where: int | StreamEdge) -> None:
         """Subscribe from an offset or an edge on, with credit for one chunk."""
@@ -197,7 +202,7 @@ class StreamConnection(Client):
         self.write(encode_frame(schema.Credit(number, chunks)))
 
     async def send_frame(self, frame: schema.Frame, version: int = 1) -> None:
-        if not self._is_writable():
+        if self._transport() is None:
             raise ConnectionClosedError(await self._why_gone())
         await super().send_frame(frame, version)
 
@@ -210,16 +215,12 @@ class StreamConnection(Client):
             await asyncio.wait({listener}, timeout=_LAST_WORD_S)
         return self._end_reason or "the socket is gone"
 
-    def _is_writable(self) -> bool:
-        """True while the socket takes bytes: uvloop's transport raises RuntimeError once it is
-        gone, before the connection learns so.
+    def _transport(self) -> asyncio.Transport | None:
+        """Return the socket's transport, or None once the socket takes no more bytes: uvloop's
+        transport then raises RuntimeError, before the connection learns so.
         """
-        conn = self._conn
-        return (
-            conn is not None
-            and conn._writer is not None
-            and not conn._writer.transport.is_closing()
-        )
+        transport = None if self._socket is None else self._socket.transport
+        return None if transport is None or transport.is_closing() else transport
 
     async def sync_request(
         self, frame: schema.Frame, resp_schema: type[F], raise_exception: bool = True
@@ -249,8 +250,8 @@ class StreamConnection(Client):
         for task in self._tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()
-        if self._conn is not None and self._conn._writer is not None:
-            self._conn._writer.transport.abort()
+        if self._socket is not None and self._socket.transport is not None:
+            self._socket.transport.abort()
 
     async def ended(self) -> None:
         """Wait until the connection's tasks are gone."""
@@ -258,8 +259,9 @@ class StreamConnection(Client):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listener(self) -> None:
+        assert self._socket is not None
         try:
-            await self._read_frames()
+            await self._socket.receiver.over
             why = tls_refusal(None, self._ssl_context, in_login=not self.reads)
             reason = why or "the broker closed the connection"
         except (OSError, _ServerClosed) as error:
@@ -273,26 +275,6 @@ class StreamConnection(Client):
             self._owner.fail(LogClosed(reason))
         else:
             self.abort(reason)
-
-    async def _read_frames(self) -> None:
-        assert self._conn is not None
-        assert self._conn._reader is not None
-        reader = self._conn._reader
-        buffer = bytearray()
-        while data := await reader.read(_READ_BYTES):
-            self.reads += 1
-            buffer += data
-            at = 0
-            with memoryview(buffer) as view:
-                while len(buffer) - at >= 4:
-                    end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
-                    if end > len(buffer):
-                        break
-                    with view[at:end] as frame:
-                        self._handle(frame)
-                    at = end
-            if at:
-                del buffer[:at]
 
     def _handle(self, frame: memoryview) -> None:
         _, key, version = stream_frames.FRAME_HEADER.unpack_from(frame)
@@ -324,17 +306,25 @@ class _ServerClosed(Exception):
 
 
 class _Socket(Connection):
-    """rstream's connection, to the address that a name stands for."""
+    """rstream's connection, to the address that a name stands for, with a receiver of our own."""
 
-    def __init__(self, endpoint: Endpoint, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ssl_context: ssl.SSLContext | None,
+        take: Callable[[memoryview], None],
+    ) -> None:
         super().__init__(endpoint.host, endpoint.port, ssl_context)
+        self.receiver = FrameReceiver(take)
+        self.transport: asyncio.Transport | None = None
         self._endpoint = endpoint
 
     async def open(self) -> None:
         context = self._ssl_context
         try:
             async with asyncio.timeout(_CONNECT_S):
-                self._reader, self._writer = await asyncio.open_connection(
+                self.transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: self.receiver,
                     self._endpoint.dialled,
                     self._endpoint.port,
                     ssl=context,
@@ -342,6 +332,14 @@ class _Socket(Connection):
                 )
         except TimeoutError:
             raise ConnectionError(f"no connection within {_CONNECT_S:g} s") from None
+
+    async def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    async def write_frame(self, frame: schema.Frame, version: int = 1) -> None:
+        assert self.transport is not None
+        self.transport.write(encode_frame(frame, version))
 
 
 async def stream_cluster(address: StreamAddress, name: str, within_s: float) -> str:
