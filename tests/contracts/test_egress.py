@@ -316,10 +316,6 @@ async def test_the_lock_is_one_connection_s_until_it_ends(
         await second.take_lock()
     assert refused.value.lock == LOCK
     assert LOCK in str(refused.value)
-    await first.close()
-    third = await site.connect()
-    await third.take_lock()
-    await site.cut()
 
     async def taken_again() -> bool:
         try:
@@ -328,6 +324,9 @@ async def test_the_lock_is_one_connection_s_until_it_ends(
             return False  # the broker has not noticed yet
         return True
 
+    await first.close()
+    await eventually(taken_again, "the lock of a connection that was closed")
+    await site.cut()
     await eventually(taken_again, "the lock of a connection that was cut")
 
 

@@ -23,6 +23,7 @@ from relay.delivery.local_exchange import (
 )
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.delivery.rabbit_exchange import open_exchange
+from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 
 
@@ -171,12 +172,20 @@ async def test_a_missing_exchange_is_told_before_anything_is_sent(site: Site) ->
     await exchange.close()
 
 
-async def test_a_second_node_does_not_get_the_lock(site: Site) -> None:
+async def test_a_second_node_does_not_get_the_lock(site: Site, eventually: Eventually) -> None:
     exchange = await site.open()
     with pytest.raises(DelivererLockHeld, match="only one node"):
         await site.open()
     await exchange.close()
-    await (await site.open()).close()
+
+    async def is_free() -> bool:
+        try:
+            await (await site.open()).close()
+        except DelivererLockHeld:
+            return False  # 4.3 may answer a close before all its processes see the queue gone
+        return True
+
+    await eventually(is_free, "the lock of a connection that was closed")
 
 
 async def test_after_the_connection_nothing_is_sent(site: Site) -> None:
