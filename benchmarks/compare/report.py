@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.compare.row import Measure
 
-VERSIONS = ("3.10", "4.0")
+VERSIONS = ("3.10", "4.0", "4.3")
 
 TRIED = "tried"
 """Name of the note that belongs to no row."""
@@ -27,7 +27,7 @@ of the rounds. On one machine without a WAN the brokers take nearly all of the t
 the rows over slow lines are what a mesh is for.
 
     make bench                            # all rows, on RabbitMQ 3.10 (what Debian 12 has)
-    make bench RABBITMQ=4.0               # the same on 4.0
+    make bench RABBITMQ=4.3               # the same on 4.3
     make bench ROW=ring4 ROUNDS=5         # one row; a run that was ended goes on where it was
     make bench QUICK=1                    # some rows, short, beside the committed ratios
     make bench-report                     # this page and its charts

@@ -68,8 +68,9 @@ def judged(what: str, reached: float, wanted: float | None, *, at_least: bool) -
 
 
 def both(old: float, new: float | None = None) -> Mapping[str, float]:
-    """Wanted on RabbitMQ 3.10 and on 4.0."""
-    return {"3.10": old, "4.0": old if new is None else new}
+    """Return the figure wanted on RabbitMQ 3.10, and on 4.0 and 4.3 (`new`, or the same)."""
+    on_4 = old if new is None else new
+    return {"3.10": old, "4.0": on_4, "4.3": on_4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,9 @@ ROWS = {
             ("isthmus", "federation", "shovel"),
             (_HOP,),
             (
-                Bar("1 KiB", Measure.RATE, both(1.4, 1.1), "federation"),
+                Bar("1 KiB", Measure.RATE, both(1.1, 0.85), "federation"),
                 Bar("1 KiB", Measure.RATE, both(1.0), "shovel"),
-                Bar("1 KiB", Measure.RELAY_US, both(10), at_least=False),
+                Bar("1 KiB", Measure.RELAY_US, both(19, 24), at_least=False),
             ),
             (_quick(_HOP, 3),),
             floor=True,
