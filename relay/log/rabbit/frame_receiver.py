@@ -43,6 +43,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         except Exception as error:
             # uvloop would log the error, and read on.
             self.over.set_exception(error)
+            self._begin = self._end = 0
         else:
             self._make_room(missing)
 
