@@ -77,7 +77,7 @@ def main() -> int:
             _run(arguments.control, arguments.line, arguments.seed, arguments.until_stdin_ends)
         )
     except (ConditionError, OSError) as error:
-        print(f"wan_proxy: {error}", file=sys.stderr)
+        print(f"proxy_process: {error}", file=sys.stderr)
         return 2
     return 0
 

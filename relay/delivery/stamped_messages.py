@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
@@ -14,9 +15,9 @@ T = TypeVar("T")
 class _MadeOnDemand(Sequence[T]):
     """Sequence whose items become objects only when asked for."""
 
+    @abstractmethod
     def _make(self, index: int) -> T:
         """Make the item with this number, 0 or more. Raises IndexError."""
-        raise NotImplementedError
 
     @overload
     def __getitem__(self, index: int) -> T: ...

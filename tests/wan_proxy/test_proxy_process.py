@@ -129,5 +129,5 @@ async def test_arguments_that_cannot_be_end_with_two_and_a_reason(line: str) -> 
     )
     _, stderr = await process.communicate()
     assert process.returncode == 2
-    assert stderr.startswith(b"wan_proxy: ")
+    assert stderr.startswith(b"proxy_process: ")
     assert stderr.count(b"\n") == 1
