@@ -114,7 +114,11 @@ class Trier:
         )
 
     async def hear(self, exchange: str) -> None:
-        """Bind a queue to it that this user can have, if there is any."""
+        """Bind a queue to `exchange` that this user can have, if there is any.
+
+        Each exchange has queues of its own: RabbitMQ 4.3 may answer the close of a connection
+        while its exclusive queues still look locked.
+        """
         names = self.site.names
         prefixes = [names.link_queue_prefix("tokyo"), names.link_queue_prefix("paris"), "own."]
 
@@ -123,7 +127,7 @@ class Trier:
                 queue = await channel.declare_queue(name, exclusive=True)
                 await queue.bind(exchange, "#")
 
-        await self.any_of([lambda p=prefix: with_queue(f"{p}trial") for prefix in prefixes])
+        await self.any_of([lambda p=prefix: with_queue(f"{p}{exchange}") for prefix in prefixes])
 
     async def any_of(self, ways: list[Callable[[], Awaitable[None]]]) -> None:
         """Refused only if every way is."""
