@@ -106,6 +106,8 @@ class Deliverer:
         self._context = context
         self._connection = connection
         self._flows: dict[Flow, FlowDelivery] = {}
+        self._own: dict[str, list[FlowDelivery]] = {}
+        """Flows of the site's own messages, by exchange: one for each lane."""
         self._workers: dict[Flow, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -213,10 +215,15 @@ class Deliverer:
             settlement.met(batch.place, whole)
             return
         settlement.outstanding(delivery.flow, settlement.reader)
+        if not delivery.is_own:
+            for own in self._own.get(delivery.flow.exchange, ()):
+                own.queue.hurry()  # what stands before in the log is known first
         delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
 
     def _start(self, flow: Flow) -> FlowDelivery:
         delivery = self._flows[flow] = FlowDelivery(flow, self._context)
+        if delivery.is_own:
+            self._own.setdefault(flow.exchange, []).append(delivery)
         worker = asyncio.create_task(delivery.run(), name=f"deliver {flow.exchange}@{flow.origin}")
         worker.add_done_callback(self._ended)
         self._workers[flow] = worker

@@ -49,7 +49,8 @@ class FlowDelivery:
         self._gap_accepted = Signal()
         self._context = context
         self._state = context.flows.get(flow, FlowState())
-        self._own = flow.origin == context.settings.cluster_id
+        self.is_own = flow.origin == context.settings.cluster_id
+        """True for messages of the site's own, which are entered, and delivered only by a repair."""
         self._builder = ChunkBuilder(flow, self._state, context)
         self._publisher = FlowPublisher(flow, context, self._stand, self._save)
         self._judgement: Judgement | None = None
@@ -136,7 +137,7 @@ class FlowDelivery:
 
     async def _deliver(self, chunk: DeliveryChunk) -> bool:
         """Deliver the whole chunk; return False if the node stops before the end."""
-        if self._own and not chunk.is_repair:
+        if self.is_own and not chunk.is_repair:
             self._enter(chunk)
             return True
         exchange = await self._exchange(chunk)

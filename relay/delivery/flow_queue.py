@@ -3,6 +3,10 @@
 While the flow stands, the reader continues and the queue misses batches (`behind`). Later the queue
 reads the log again with a cursor of its own, from the flow's last settled place until the reader
 may hand over batches again. So a flow that stands for a day holds no messages.
+
+Batches of the site's own messages wait a moment for more: nobody waits for them, and to judge and
+record one batch costs as much as dozens. They wait no longer once a batch of another origin comes
+that may repeat their messages (`hurry`).
 """
 
 from __future__ import annotations
@@ -12,13 +16,16 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from relay.batches.batch import Flow, LoggedBatch, Place
+from relay.batches.batch import BatchKind, Flow, LoggedBatch, Place
 from relay.delivery.context import DeliveryContext
 from relay.delivery.settlement import Point
 from relay.waiters import Signal, set_within
 
 QUEUE_BATCHES = 64
 QUEUE_BYTES = 2 * 1024 * 1024
+GATHER_S = 0.05
+GATHER_ENTRIES = 256
+"""Messages of the site's own that wait for no more: a chunk."""
 REREAD_BYTES = 256 * 1024
 
 
@@ -40,6 +47,10 @@ class FlowQueue:
         self._jobs: deque[Job] = deque()
         self._bytes = 0
         self._changed = Signal()
+        self._gathers = flow.origin == context.settings.cluster_id
+        self._gathered = 0
+        """Number of own messages that wait for more."""
+        self._gathering: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
         self._behind = False
@@ -59,8 +70,24 @@ class FlowQueue:
             self._bytes += len(job.batch.data)
             if len(self._jobs) >= QUEUE_BATCHES or self._bytes >= QUEUE_BYTES:
                 self._room.clear()
+            elif self._gathers and self._waits_for_more(job.batch):
+                return
         else:
             self._behind = True
+        self.hurry()
+
+    def _waits_for_more(self, batch: LoggedBatch) -> bool:
+        if batch.header.kind is not BatchKind.MESSAGES:
+            return False  # a repair is delivered
+        self._gathered += batch.header.entry_count
+        if self._gathered >= GATHER_ENTRIES:
+            return False
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self.hurry)
+        return True
+
+    def hurry(self) -> None:
+        """Have the worker take what is there now."""
         self._changed.set()
 
     async def room(self, timeout_s: float) -> None:
@@ -81,6 +108,8 @@ class FlowQueue:
             else:
                 self._changed.clear()
                 await self._context.unless_stopping(self._changed)
+        if self._gathers and self._jobs:
+            yield self._take()  # else the next start would read them again
 
     def begin_again(self) -> None:
         """Read whatever the flow has not settled from the log anew."""
@@ -88,9 +117,7 @@ class FlowQueue:
 
     def _take(self) -> list[Job]:
         jobs = list(self._jobs)
-        self._jobs.clear()
-        self._bytes = 0
-        self._room.set()
+        self._clear()
         return jobs
 
     async def _reread(self) -> AsyncIterator[list[Job]]:
@@ -141,7 +168,13 @@ class FlowQueue:
 
     def _empty(self, *, behind: bool) -> None:
         """Drop the queued batches, which the log still has; `behind`: miss further offers."""
-        self._jobs.clear()
-        self._bytes = 0
-        self._room.set()
+        self._clear()
         self._behind = behind
+
+    def _clear(self) -> None:
+        self._jobs.clear()
+        self._bytes = self._gathered = 0
+        self._room.set()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None

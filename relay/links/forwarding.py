@@ -107,6 +107,10 @@ class Forwarding:
         # Readers of the log wake in this order; that of a set differs from process to process.
         return tuple(sorted(self.reachable)) if len(self.reachable) <= FEW_SITES else None
 
+    def sends(self, header: BatchHeader) -> bool:
+        """Return True if the batch goes to the neighbour, as far as the header alone decides."""
+        return self.decide(header) is ForwardingDecision.SEND
+
     def decide(self, header: BatchHeader) -> ForwardingDecision:
         path, series = header.path, header.name.series
         if self.neighbour in path:

@@ -8,24 +8,37 @@ at a batch that is in both.
 Batches in the tail are numbered, for good: numbers are never used again, so that a reader's number
 from before a `restart` is not taken for a present one.
 
-A hub has a reader for each of its hundreds of shops, and most batches are for one shop. So a reader
-may name the sites whose batches it waits for: other batches wake the reader only now and then,
-often enough that it notes what it has passed over and does not fall out of the tail.
+Most batches are not for every reader: a hub has a reader for each of its hundreds of shops, and no
+batch goes back over the link by which it came. So a reader may name the batches that it waits for
+(`Wish`): other batches wake the reader only now and then, often enough that it notes what it has
+passed over and does not fall out of the tail.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable
+from typing import NamedTuple
 
-from relay.batches.batch import EVERY_SITE, BatchName, LoggedBatch
+from relay.batches.batch import EVERY_SITE, BatchHeader, BatchName, LoggedBatch
 from relay.waiters import Waiters
 
 MAX_BYTES = 8 * 1024 * 1024
 LOOK_S = 1.0
-"""Longest time that batches for other sites stay unread by a waiting reader."""
+"""Longest time that batches for others stay unread by a waiting reader."""
+LOOK_A_READER_S = 0.05
+"""Time, for each waiting reader, that batches for others stay unread, up to `LOOK_S`. A link's lag
+counts them until they are read."""
 _OVERHEAD_BYTES = 1024
 """Memory of a batch beside its data: header, names and places as Python objects."""
+
+
+class Wish(NamedTuple):
+    """Batches that a reader waits for: for one of `sites` or for every site, and wanted."""
+
+    sites: tuple[str, ...]
+    """Cluster IDs."""
+    wants: Callable[[BatchHeader], bool]
 
 
 class HotTail:
@@ -41,11 +54,12 @@ class HotTail:
         self._before: BatchName | None = None
         self._anchored = False
         self._waiters = Waiters()
-        self._choosy: dict[str, Waiters] = {}
-        """Waiting readers by site whose batches they wait for."""
-        self._new_for: dict[str, None] | None = {}
-        """Sites that batches appended since the last `appended` are for, in order, or None if for
-        every site."""
+        self._choosy: dict[asyncio.Future[None], Wish] = {}
+        """Waiting readers with a wish, in order of arrival."""
+        self._choosy_for: dict[str, dict[asyncio.Future[None], Wish]] = {}
+        """The same readers by site whose batches they wait for."""
+        self._new: list[BatchHeader] = []
+        """Batches appended since the last `appended`."""
         self._unread_bytes = 0
         self._look: asyncio.TimerHandle | None = None
 
@@ -65,12 +79,7 @@ class HotTail:
         size = len(batch.data) + _OVERHEAD_BYTES
         self._bytes += size
         self._unread_bytes += size
-        if self._new_for is not None:
-            destinations = batch.header.name.series.destinations
-            if destinations == EVERY_SITE:
-                self._new_for = None
-            else:
-                self._new_for.update(dict.fromkeys(destinations))
+        self._new.append(batch.header)
         while self._bytes > self._max_bytes and len(self._batches) > 1:
             oldest = self._batches.pop(self._first)
             del self._numbers[oldest.place.name]
@@ -127,32 +136,47 @@ class HotTail:
         number = self._numbers.get(name)
         return None if number is None else self._batches[number].data
 
-    def changed(self, only_for: Collection[str] | None = None) -> asyncio.Future[None]:
-        """Future of the next `wake`, or of a batch appended: any batch, or one for these sites or
-        for every site (other batches count within LOOK_S). Cancel the future to stop waiting.
+    def changed(self, wish: Wish | None = None) -> asyncio.Future[None]:
+        """Future of the next `wake`, or of a batch appended: any batch, or one by this wish (other
+        batches count within `LOOK_S`). Cancel the future to stop waiting.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if only_for is None:
-            among = [self._waiters]
-        else:
-            among = [self._choosy.setdefault(site, Waiters()) for site in only_for]
-        for waiters in among:
-            waiters.add(waiter)
-            waiter.add_done_callback(waiters.discard)
+        if wish is None:
+            self._waiters.add(waiter)
+            waiter.add_done_callback(self._waiters.discard)
+            return waiter
+        self._choosy[waiter] = wish
+        for site in wish.sites:
+            self._choosy_for.setdefault(site, {})[waiter] = wish
+        waiter.add_done_callback(self._discard)
         return waiter
 
+    def _discard(self, waiter: asyncio.Future[None]) -> None:
+        wish = self._choosy.pop(waiter, None)
+        if wish is not None:
+            for site in wish.sites:
+                del self._choosy_for[site][waiter]
+
     def appended(self) -> None:
-        """Wake readers that wait for what was appended since the last call."""
-        new_for, self._new_for = self._new_for, {}
-        if new_for is None or self._unread_bytes > self._max_bytes // 4:
+        """Wake readers that wait for what was appended since the last call: those with a wish
+        first, since these are links, whose batches have the longest way to go.
+        """
+        new, self._new = self._new, []
+        if self._unread_bytes > self._max_bytes // 4:
             self.wake()
             return
+        for header in new:
+            destinations = header.name.series.destinations
+            if destinations == EVERY_SITE:
+                _wake_whoever_wants(header, self._choosy)
+                continue
+            for site in destinations:
+                if (waiting := self._choosy_for.get(site)) is not None:
+                    _wake_whoever_wants(header, waiting)
         self._waiters.wake()
-        for site in new_for:
-            if (waiters := self._choosy.get(site)) is not None:
-                waiters.wake()
-        if self._look is None and any(self._choosy.values()):
-            self._look = asyncio.get_running_loop().call_later(LOOK_S, self.wake)
+        if self._look is None and self._choosy:
+            look_s = min(LOOK_S, LOOK_A_READER_S * len(self._choosy))
+            self._look = asyncio.get_running_loop().call_later(look_s, self.wake)
 
     def wake(self) -> None:
         """Wake every waiting reader."""
@@ -160,6 +184,13 @@ class HotTail:
             self._look.cancel()
             self._look = None
         self._unread_bytes = 0
+        for waiter in self._choosy:
+            if not waiter.done():
+                waiter.set_result(None)
         self._waiters.wake()
-        for waiters in self._choosy.values():
-            waiters.wake()
+
+
+def _wake_whoever_wants(header: BatchHeader, waiting: dict[asyncio.Future[None], Wish]) -> None:
+    for waiter, wish in waiting.items():
+        if not waiter.done() and wish.wants(header):
+            waiter.set_result(None)

@@ -12,11 +12,11 @@ far as `LogWriter.safe_position` allows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Protocol
 
 from relay.batches.batch import LoggedBatch, Place
-from relay.log.hot_tail import HotTail
+from relay.log.hot_tail import HotTail, Wish
 from relay.log.scans.scan_cursor import ScanCursor
 from relay.log.scans.shared_scan import LogScans
 from relay.log.site_log import LogClosed, LogMissing, SiteLogError
@@ -103,8 +103,8 @@ class LogReader:
         self.on_sent_back: Callable[[Place | None], None] | None = None
         """Callback, from within, when `sent_back` grows: before any position can be asked for
         again."""
-        self.only_for: Collection[str] | None = None
-        """Cluster IDs: batches for other sites may come later; None: every batch comes at once."""
+        self.wish: Wish | None = None
+        """Batches that come at once, others may come later; None: every batch comes at once."""
 
     @property
     def place(self) -> Place | None:
@@ -144,7 +144,7 @@ class LogReader:
             if self._hot is not None:
                 if self._source.ended:
                     raise LogClosed("the log was closed")
-                await tail.changed(self.only_for)
+                await tail.changed(self.wish)
                 continue
             try:
                 if batches := await self._read_stream(max_bytes):
@@ -180,7 +180,7 @@ class LogReader:
         if self._hot is None or self._closed or self._source.ended:
             return None
         tail = self._source.tail
-        return tail.changed(self.only_for) if tail.is_end(self._hot) else None
+        return tail.changed(self.wish) if tail.is_end(self._hot) else None
 
     def rewind(self, place: Place | None) -> None:
         """Go to `place` (None: to the log's start): the batches after it come next."""

@@ -49,9 +49,13 @@ from relay.packing.requested_parcels import NotPacking, RequestedParcel
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-ACK_S = 0.01
+ACK_S = 0.05
 """Delay after which confirmed batches are recorded and acknowledged: a write and an acknowledgement
 for each batch would cost this node, and the broker, as much as the small batches themselves."""
+FULL_ACK_S = 0.01
+FULL_ACK_TAGS = 500
+"""Number of messages taken and not acknowledged from which on the delay is `FULL_ACK_S`: a quarter
+of the prefetch, so that egress never waits for an acknowledgement."""
 PASSED_S = 0.02
 PASSED_TAGS = 250
 """Number of messages, or `PASSED_S` the delay, after which messages that only come round are
@@ -469,6 +473,7 @@ class Packer:
         self._metrics.batches += 1
         self._metrics.batch_bytes += done.size
         self._metrics.bytes += header.byte_count
+        is_full = False
         if isinstance(parcel, Parcel):
             self._metrics.messages += len(parcel.entries)
             unwanted = parcel.flow.is_unwanted(parcel)
@@ -481,10 +486,11 @@ class Packer:
                 remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
             parcel.flow.in_hand_bytes -= parcel.size
             parcel.flow.confirmed()
+            is_full = parcel.flow.acks.outstanding >= FULL_ACK_TAGS
         if not self._moving_on:
             self._moving_on = True
             self._loop.call_soon(self._move_on)
-        self._settle_soon(ACK_S)
+        self._settle_soon(FULL_ACK_S if is_full else ACK_S)
 
     def _move_on(self) -> None:
         """Append whatever waited for confirmations, once for all in one turn of the loop."""

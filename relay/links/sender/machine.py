@@ -72,6 +72,7 @@ from relay.links.wire import (
     encode_pulse,
     read_nonce,
 )
+from relay.log.hot_tail import Wish
 from relay.retry import Backoff
 
 MAX_WELCOME_BYTES = 16 * 1024 * 1024
@@ -209,9 +210,11 @@ class LinkSender:
         return self._choice.forwarding
 
     @property
-    def goes_for(self) -> tuple[str, ...] | None:
-        """Cluster IDs for which batches may be sent, or None if there are too many to list."""
-        return self._choice.forwarding.goes_for()
+    def wish(self) -> Wish | None:
+        """Batches that may be sent, or None if there are too many sites to list."""
+        forwarding = self._choice.forwarding
+        sites = forwarding.goes_for()
+        return None if sites is None else Wish(sites, forwarding.sends)
 
     @property
     def rests(self) -> bool:

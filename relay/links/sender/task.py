@@ -170,7 +170,9 @@ class LinkSenderTask:
         if forwarding is not None:
             await self._feed(partial(machine.change, forwarding, clock.now()))
             if self._reader is not None:
-                self._reader.only_for = machine.goes_for
+                self._reader.wish = machine.wish
+                if self._news is not None:
+                    self._news.cancel()  # a wait by the former wish
         frames, self._frames = self._frames, []
         for sender, frame in frames:
             await self._feed(partial(machine.frame, sender, frame, clock.now()))
@@ -293,7 +295,7 @@ class LinkSenderTask:
                     if place is None and reached is None and self._began is not None:
                         reached = just_before(self._began)
                     self._reader = self._writer.reader(place, name=name, reached=reached)
-                    self._reader.only_for = self.machine.goes_for
+                    self._reader.wish = self.machine.wish
                     self._sent_back = 0
                     self._reading_for = session
                 case StopReading():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import replace
 
-from relay.batches.batch import BatchName, LoggedBatch, Place
-from relay.log.hot_tail import LOOK_S, MAX_BYTES, HotTail
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.log.hot_tail import LOOK_A_READER_S, LOOK_S, MAX_BYTES, HotTail, Wish
 from tests.log_batches import batch
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -20,8 +19,15 @@ def append(tail: HotTail, number: int, *to: str, nbytes: int = 100) -> None:
     tail.appended()
 
 
-def waiting(tail: HotTail, *only_for: Collection[str] | None) -> list[asyncio.Future[None]]:
-    return [tail.changed(sites) for sites in only_for]
+def any_batch(_: BatchHeader) -> bool:
+    return True
+
+
+def waiting(tail: HotTail, *for_sites: list[str] | None) -> list[asyncio.Future[None]]:
+    return [
+        tail.changed(None if sites is None else Wish(tuple(sites), any_batch))
+        for sites in for_sites
+    ]
 
 
 async def woken(*tasks: asyncio.Future[None]) -> list[bool]:
@@ -45,6 +51,41 @@ async def test_a_batch_for_every_site_wakes_all() -> None:
     tasks = waiting(tail, ["s1"], ["s2"], None)
     append(tail, 0)
     assert await woken(*tasks) == [True, True, True]
+
+
+@in_virtual_time
+async def test_a_batch_wakes_nobody_who_does_not_want_it_until_the_next_look() -> None:
+    tail = HotTail()
+    wanted: list[BatchHeader] = []
+
+    def wants(header: BatchHeader) -> bool:
+        wanted.append(header)
+        return header.name.sequence == 2
+
+    waiter = tail.changed(Wish(("s1", "s2"), wants))
+    append(tail, 0)
+    append(tail, 1, "s1")
+    assert await woken(waiter) == [False]
+    append(tail, 2, "s2")
+    assert await woken(waiter) == [True]
+    assert [header.name.sequence for header in wanted] == [0, 1, 2]
+    later = tail.changed(Wish(("s1",), wants))
+    append(tail, 3, "s1")
+    assert await woken(later) == [False]
+    await let_pass(LOOK_A_READER_S)
+    assert await woken(later) == [True]
+
+
+@in_virtual_time
+async def test_links_are_woken_before_readers_of_every_batch() -> None:
+    tail = HotTail()
+    order: list[str] = []
+    for name, sites in (("deliverer", None), ("link", ["s1"])):
+        (waiter,) = waiting(tail, sites)
+        waiter.add_done_callback(lambda _, name=name: order.append(name))
+    append(tail, 0, "s1")
+    await let_pass(0.001)
+    assert order == ["link", "deliverer"]
 
 
 @in_virtual_time
