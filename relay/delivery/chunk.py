@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from dedup.barrier import Judgement
 from relay.batches.batch import BatchHeader, BatchName, Entry, Place, make_entry
 from relay.batches.opened_batch import OpenedBatch
 from relay.bulk_amqp.content_header import check
@@ -84,11 +85,13 @@ class Part:
         return place
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DeliveryChunk:
     """Messages that one intent covers and one commit settles."""
 
     parts: list[Part] = field(default_factory=list)
+    names: set[BatchName] = field(default_factory=set)
+    """Names of all batches of the chunk."""
     keys: list[bytes] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
     places: list[bytes] = field(default_factory=list)
@@ -113,8 +116,25 @@ class DeliveryChunk:
     not_proven: dict[int, str] = field(default_factory=dict)
     """Reason, by number, why the ledger could not answer: such messages are not repeated."""
 
+    judgement: Judgement | None = None
+    judged: dict[int, int] = field(default_factory=dict)
+    """Number -> index in the judgement, for messages with open claims."""
+
     def __len__(self) -> int:
         return len(self.outcomes)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if every message is to be published, and claimed as new if it has an identity: then
+        nothing has to be known of the messages before to publish these.
+        """
+        return (
+            not self.is_repair
+            and not self.reasons
+            and not self.sent
+            and (not self.keys or (self.judgement is not None and self.judgement.whole))
+            and self.outcomes.count(Outcome.PENDING) == len(self.outcomes)
+        )
 
     def entry(self, number: int) -> Entry:
         """Return message `number`."""

@@ -56,8 +56,8 @@ class ChunkBuilder:
         self._pieces: dict[BatchName, list[BatchName]] = {}
         self._bytes = 0
         self._chunk = DeliveryChunk()
-        self._in_chunk: set[BatchName] = set()
-        """Names of the chunk's batches: a reader sent back repeats unsettled batches."""
+        self._under_way: list[DeliveryChunk] = []
+        """Chunks that were taken and are not over."""
         self._prefixes: dict[str | None, bytes] = {}
         self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
@@ -84,16 +84,22 @@ class ChunkBuilder:
         )
 
     def take(self) -> DeliveryChunk:
-        """Return the chunk so far, and begin the next."""
+        """Return the chunk so far, and begin the next. Call `over` once the chunk is settled."""
         chunk, self._chunk, self._bytes = self._chunk, DeliveryChunk(), 0
-        self._in_chunk.clear()
+        if chunk.parts:
+            self._under_way.append(chunk)
         return chunk
+
+    def over(self, chunk: DeliveryChunk) -> None:
+        """Note that a chunk is settled, or given up."""
+        self._under_way.remove(chunk)
 
     def add(self, job: Job) -> None:
         """Open the batch and append its messages for this site."""
         header, name = job.batch.header, job.batch.header.name
         context = self._context
-        if name in context.settled or name in self._in_chunk:
+        # A reader that was sent back repeats unsettled batches.
+        if name in context.settled or self._is_in_hand(name):
             return
         self._chunk.is_repair = header.kind is BatchKind.REPAIR
         if context.voids.is_void(header):
@@ -116,6 +122,9 @@ class ChunkBuilder:
             self._append(job, (name,), OpenedEntries([_unopened(job.batch)]), raw_reason=reason)
             return
         self._append(job, names, opened)
+
+    def _is_in_hand(self, name: BatchName) -> bool:
+        return any(name in chunk.names for chunk in (self._chunk, *self._under_way))
 
     def _give_up_passed(self, header: BatchHeader) -> None:
         voids = self._context.voids
@@ -195,7 +204,7 @@ class ChunkBuilder:
         if header.kind is BatchKind.REPAIR:
             part.repaired_of = origin or header.name.series.origin
         self._chunk.parts.append(part)
-        self._in_chunk.update(names)
+        self._chunk.names.update(names)
         return part
 
     def _assemble(self, job: Job, opened: OpenedBatch) -> Entry | None:

@@ -1,16 +1,18 @@
-"""Delivery of one flow: log -> barrier -> local exchange, in order, one chunk at a time.
+"""Delivery of one flow: log -> barrier -> local exchange, in order, chunk by chunk.
 
 For each chunk: claim -> *intent* (durable: "publishing these") -> publish -> confirms -> *commit*,
 which is one atomic write of identities, ledger rows, settled names and the flow's next place.
 
-`flow_publisher` hands a chunk's messages to the broker, and deals with refusals.
+`flow_publisher` hands a chunk's messages to the broker, and deals with refusals. `chunk_order` lets
+the next chunk go to the broker while the former is being confirmed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
-from dedup.barrier import Judgement, Verdict
+from dedup.barrier import Verdict
 from dedup.store import Changes
 from relay import crash_points
 from relay.batches.batch import Flow, Place
@@ -22,6 +24,7 @@ from relay.delivery.chunk import (
     void_row,
 )
 from relay.delivery.chunk_builder import ChunkBuilder
+from relay.delivery.chunk_order import ChunkOrder, ChunkTurn
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
@@ -50,12 +53,12 @@ class FlowDelivery:
         self._context = context
         self._state = context.flows.get(flow, FlowState())
         self.is_own = flow.origin == context.settings.cluster_id
-        """True for messages of the site's own, which are entered, and delivered only by a repair."""
+        """True for messages of the site's own, which only a repair delivers."""
         self._builder = ChunkBuilder(flow, self._state, context)
         self._publisher = FlowPublisher(flow, context, self._stand, self._save)
-        self._judgement: Judgement | None = None
-        self._judged: dict[int, int] = {}
-        """Number in the chunk -> index in the judgement, for messages with open claims."""
+        self._order = ChunkOrder(self._deliver_in_turn, self._rest)
+        self._is_busy = False
+        """True while jobs are at hand that are in no chunk yet."""
 
     async def run(self) -> None:
         """Deliver until the node stops, and return with everything settled so far committed."""
@@ -120,15 +123,34 @@ class FlowDelivery:
 
     async def _run(self) -> None:
         builder = self._builder
-        async for jobs in self.queue.jobs():
-            for job in jobs:
-                if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
+        try:
+            async for jobs in self.queue.jobs():
+                self._is_busy = True
+                for job in jobs:
+                    if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
+                        return
+                    builder.add(job)
+                if not await self._deliver(builder.take()):
                     return
-                builder.add(job)
-            if not await self._deliver(builder.take()):
-                return
-            if self.queue.is_empty and not builder.holds_fragments:
-                self._context.settlement.idle(self.flow)
+                self._is_busy = False
+                self._rest()
+        except asyncio.CancelledError:
+            self._order.cancel()
+            raise
+        finally:
+            await self._order.settled()
+
+    def _rest(self) -> None:
+        """Note that the flow has nothing to do, unless it has; have an error seen."""
+        if self._order.error is not None:
+            self.queue.hurry()
+        elif not (
+            self._is_busy
+            or not self._order.is_empty
+            or not self.queue.is_empty
+            or self._builder.holds_fragments
+        ):
+            self._context.settlement.idle(self.flow)
 
     def _stand(self, why: str) -> None:
         self.waiting = self.queue.standing = why
@@ -136,25 +158,50 @@ class FlowDelivery:
     # -- one chunk ---------------------------------------------------------------------------
 
     async def _deliver(self, chunk: DeliveryChunk) -> bool:
-        """Deliver the whole chunk; return False if the node stops before the end."""
-        if self.is_own and not chunk.is_repair:
-            self._enter(chunk)
+        """Begin to deliver the chunk; return once the next may come, False if the node stops."""
+        self._order.raise_error()
+        if not chunk.parts:
             return True
-        exchange = await self._exchange(chunk)
+        if self.is_own and not chunk.is_repair:
+            await self._order.settled()  # a repair before
+            self._enter(chunk)
+            self._builder.over(chunk)
+            return True
+        return await self._order.deliver(chunk)
+
+    async def _deliver_in_turn(self, turn: ChunkTurn) -> bool:
+        """Deliver the whole chunk; return False if the node stops before the end."""
+        try:
+            return await self._deliver_whole(turn)
+        finally:
+            self._builder.over(turn.chunk)
+
+    async def _deliver_whole(self, turn: ChunkTurn) -> bool:
+        chunk = turn.chunk
+        exchange = await self._exchange(turn)
         if exchange is None:
-            self._abandon(chunk)
+            self._abandon(turn)
             return False
         announced = False
         while pending := chunk.pending():
             # Before anything is announced: unsent messages are not in doubt.
             if self._context.held:
-                if not await self._publisher.released():
+                if not await turn.first() or not await self._publisher.released():
                     break
                 continue
             chunk.expire(pending, self._context.now_ms())
             if chunk.is_repair:
+                if not await turn.first():
+                    break
                 await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
             ready = self._judge(chunk, chunk.pending())
+            if not chunk.is_plain and not turn.is_first:
+                # Claims of a chunk that waits could have two flows wait for each other for ever.
+                self._release(chunk)
+                chunk.conflicts.clear()
+                if not await turn.first():
+                    break
+                continue
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
             if not ready:
@@ -166,15 +213,16 @@ class FlowDelivery:
                 crash_points.reach("delivery.judged")
                 await self._announce(chunk)
                 crash_points.reach("delivery.announced")
-            if not await self._publisher.publish(chunk, ready, exchange):
+            if not await self._publisher.publish(turn, ready, exchange) or not await turn.first():
                 break
             crash_points.reach("delivery.confirmed")
             self._save(chunk)
             crash_points.reach("delivery.committed")
         else:
-            self._save(chunk)
-            return True
-        self._abandon(chunk)
+            if await turn.first():
+                self._save(chunk)
+                return True
+        self._abandon(turn)
         return False
 
     def _enter(self, chunk: DeliveryChunk) -> None:
@@ -184,8 +232,8 @@ class FlowDelivery:
             judgement = barrier.judge(
                 self, chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
             )
-            self._judgement = judgement
-            self._judged = {
+            chunk.judgement = judgement
+            chunk.judged = {
                 begin + index: index
                 for index, verdict in enumerate(judgement.verdicts)
                 if verdict <= Verdict.CONFLICT
@@ -198,11 +246,13 @@ class FlowDelivery:
                 self._context.state.write(writing)
         self._save(chunk)
 
-    async def _exchange(self, chunk: DeliveryChunk) -> str | None:
+    async def _exchange(self, turn: ChunkTurn) -> str | None:
         """Wait for the exchange in the mesh and return its name; None when the node stops."""
         while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
-            if not chunk.pending():
+            if not turn.chunk.pending():
                 return ""
+            if not await turn.first():
+                return None
             self._stand(f"the mesh file has no exchange {self.flow.exchange!r}: `isthmus apply`")
             if not await self._context.sleep(self._context.settings.parked_poll_s):
                 return None
@@ -231,11 +281,11 @@ class FlowDelivery:
             judgement = self._context.barrier.judge_repair(self, *columns, unproven, delivered)
         else:
             judgement = self._context.barrier.judge(self, *columns)
-        self._judgement = judgement
+        chunk.judgement = judgement
         if judgement.whole:
-            self._judged = {n: index for index, n in enumerate(pending)}
+            chunk.judged = {n: index for index, n in enumerate(pending)}
             return pending
-        self._judged = {}
+        chunk.judged = {}
         ready: list[int] = []
         settled = False
         # The last verdict is CLAIMED where another flow has that message in hand: messages
@@ -253,7 +303,7 @@ class FlowDelivery:
             elif verdict is Verdict.NEW or verdict is Verdict.CONFLICT:
                 if verdict is Verdict.CONFLICT:
                     chunk.conflicts.add(number)
-                self._judged[number] = index
+                chunk.judged[number] = index
                 ready.append(number)
             # A TWIN stays pending, and is judged anew once the repeated message is settled.
         return ready if ready or not settled else None
@@ -262,8 +312,8 @@ class FlowDelivery:
         """Wait for the outcome of the first pending message, which another flow has claimed."""
         ended = Signal()
         self._save(chunk)
-        assert self._judgement is not None
-        self._context.barrier.when_released(self._judgement, ended.set)
+        assert chunk.judgement is not None
+        self._context.barrier.when_released(chunk.judgement, ended.set)
         self._stand("the same message is being delivered from another site")
         try:
             return await self._context.unless_stopping(ended)
@@ -283,8 +333,9 @@ class FlowDelivery:
 
     # -- writing down ------------------------------------------------------------------------
 
-    def _save(self, chunk: DeliveryChunk) -> None:
-        """Commit whatever is settled: the first messages with their rows, others' identities early.
+    def _save(self, chunk: DeliveryChunk, *, in_turn: bool = True) -> None:
+        """Commit whatever is settled: the first messages with their rows, others' identities early;
+        identities alone if not `in_turn`, since messages before are not settled.
 
         Without an await, from the claims' end to the write: in between nobody knows the messages.
         """
@@ -294,7 +345,7 @@ class FlowDelivery:
         moved: list[Announced] = []
         reached: Place | None = None
         entry = 0
-        for part in chunk.parts:
+        for part in chunk.parts if in_turn else ():
             begin = part.start + part.recorded
             end = chunk.first_pending(begin, part.end)
             name = part.names[-1]
@@ -334,7 +385,7 @@ class FlowDelivery:
 
     def _end_claims(self, chunk: DeliveryChunk, changes: Changes) -> None:
         """End the claims of all judged messages that are settled by now."""
-        judgement, judged = self._judgement, self._judged
+        judgement, judged = chunk.judgement, chunk.judged
         if judgement is None or not judged:
             return
         barrier, outcomes = self._context.barrier, chunk.outcomes
@@ -353,12 +404,17 @@ class FlowDelivery:
         for number in settled:
             del judged[number]
 
-    def _abandon(self, chunk: DeliveryChunk) -> None:
+    def _release(self, chunk: DeliveryChunk) -> None:
+        """End all open claims of the chunk, whose messages were not delivered."""
+        if chunk.judgement is not None:
+            self._context.barrier.release(chunk.judgement)
+            chunk.judged = {}
+
+    def _abandon(self, turn: ChunkTurn) -> None:
         """Release all claims as the node stops, and withdraw what was never sent."""
-        self._save(chunk)
-        if self._judgement is not None:
-            self._context.barrier.release(self._judgement)
-            self._judged = {}
+        chunk = turn.chunk
+        self._save(chunk, in_turn=turn.is_first)
+        self._release(chunk)
         unsent = [
             Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
             for part in chunk.parts

@@ -13,6 +13,7 @@ from itertools import takewhile
 from federation.mesh import RetryRule
 from relay.batches.batch import Flow
 from relay.delivery.chunk import DeliveryChunk
+from relay.delivery.chunk_order import ChunkTurn
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import (
     Answer,
@@ -44,14 +45,15 @@ class FlowPublisher:
         self._save = save
         self._connection_lost = False
 
-    async def publish(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
+    async def publish(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
         """Publish until none of these is pending; return False if the node stops before."""
+        chunk = turn.chunk
         outcomes, attempts = chunk.outcomes, chunk.attempts
         while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
             if attempts.get(todo[0]):
                 delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
                 if delay_s is None:
-                    if not await self._bury(chunk, todo[0]):
+                    if not await self._bury(turn, todo[0]):
                         return False
                     continue
                 self._save(chunk)
@@ -65,7 +67,7 @@ class FlowPublisher:
                 todo = todo[:1]
             elif attempts:
                 todo = list(takewhile(lambda n: n not in attempts, todo))
-            if not await self._attempt(chunk, todo, exchange):
+            if not await self._attempt(turn, todo, exchange):
                 return False
         self._stand("")
         return True
@@ -78,39 +80,55 @@ class FlowPublisher:
         finally:
             self._stand("")
 
-    async def _attempt(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
-        """Publish these once and note the outcomes; return False if the node stops before."""
+    async def _attempt(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
+        """Publish these once, note the outcomes, and wait for the turn to settle; return False if
+        the node stops before.
+        """
+        chunk = turn.chunk
         now_ms = self._context.now_ms()
         if chunk.expire(numbers, now_ms):
             numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
         for number in [
             n for n in sorted(chunk.reasons) if n in numbers and n not in chunk.attempts
         ]:
-            if not await self._quarantine(chunk, number):
+            if not await self._quarantine(turn, number):
                 return False
             numbers.remove(number)
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
             return True  # all expired, or found unreadable just now
-        answers = await self._send(exchange, messages)
+        answers = await self._send(exchange, messages, turn, whole=len(messages) == len(chunk))
         if answers is None:
             return False  # nothing was sent: no connection, or a refusal
         chunk.sent.update(sent)
         if answers.count(Answer.CONFIRMED) == len(answers):
             chunk.delivered(sent)
-            return True
-        chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
-        return True
+        else:
+            turn.is_in_trouble = True
+            chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
+        return await turn.first()
 
-    async def _send(self, exchange: str, messages: Sequence[Outgoing]) -> list[Answer] | None:
-        """Hand over to the site's broker, however long away; return None when the node stops."""
+    async def _send(
+        self, exchange: str, messages: Sequence[Outgoing], turn: ChunkTurn, *, whole: bool = False
+    ) -> list[Answer] | None:
+        """Hand over to the site's broker, however long away; return None when the node stops.
+        `whole`: these are all messages of the chunk.
+        """
         while True:
             local = await self._context.exchange()
             if local is None:
                 return None
+            if turn.is_behind_trouble:
+                # Chunks before have to be sent again, and come first.
+                if not await turn.first():
+                    return None
+                continue
             try:
                 answers = await local.publish(
-                    exchange, messages, timeout_s=self._context.settings.confirm_timeout_s
+                    exchange,
+                    messages,
+                    timeout_s=self._context.settings.confirm_timeout_s,
+                    on_sent=turn.handed_over if whole else None,
                 )
             except (ExchangeMissing, ExchangeRefused) as error:
                 self._stand(str(error))
@@ -123,24 +141,27 @@ class FlowPublisher:
             else:
                 self._connection_lost = local.closed.done()
                 return answers
+            if not await turn.first():
+                return None
 
-    async def _bury(self, chunk: DeliveryChunk, number: int) -> bool:
+    async def _bury(self, turn: ChunkTurn, number: int) -> bool:
         """Send a message that was refused too often to the dead letters."""
-        letter = dead_letter_of(chunk, number, self._context.settings)
-        return await self._put_aside(chunk, number, letter, Outcome.DEAD)
+        letter = dead_letter_of(turn.chunk, number, self._context.settings)
+        return await self._put_aside(turn, number, letter, Outcome.DEAD)
 
-    async def _quarantine(self, chunk: DeliveryChunk, number: int) -> bool:
+    async def _quarantine(self, turn: ChunkTurn, number: int) -> bool:
         """Send a message to the quarantine."""
-        kept = quarantined_of(chunk, number, self._context.settings)
-        return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
+        kept = quarantined_of(turn.chunk, number, self._context.settings)
+        return await self._put_aside(turn, number, kept, Outcome.QUARANTINED)
 
     async def _put_aside(
-        self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
+        self, turn: ChunkTurn, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
         """Publish until the site's queue has the message; False if the node stops before."""
+        chunk = turn.chunk
         while True:
             queue = message.routing_key.decode()
-            answers = await self._send(queue, [message])  # to the exchange of its name
+            answers = await self._send(queue, [message], turn)  # to the exchange of its name
             if answers is None:
                 return False
             if answers[0] is Answer.CONFIRMED:

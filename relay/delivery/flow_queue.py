@@ -87,7 +87,7 @@ class FlowQueue:
         return True
 
     def hurry(self) -> None:
-        """Have the worker take what is there now."""
+        """Have the worker take what is there now, and look around if nothing is."""
         self._changed.set()
 
     async def room(self, timeout_s: float) -> None:
@@ -108,6 +108,8 @@ class FlowQueue:
             else:
                 self._changed.clear()
                 await self._context.unless_stopping(self._changed)
+                if not self._jobs:
+                    yield []  # hurried: the worker has something to see
         if self._gathers and self._jobs:
             yield self._take()  # else the next start would read them again
 

@@ -7,7 +7,7 @@ An object is one connection; once `closed`, for good. Twins: `rabbit_exchange.Ra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -93,9 +93,15 @@ class LocalExchange(Protocol):
         ...
 
     async def publish(
-        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         """Publish in this order, mandatory, and wait for every answer; an answer a message.
+        `on_sent` is called once all are handed to the connection; not if one is UNSENDABLE.
 
         A message without an answer within `timeout_s` (which does not run while blocked), or before
         the connection goes, is UNKNOWN. Raises ExchangeMissing, ExchangeRefused and LocalClosed

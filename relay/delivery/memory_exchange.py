@@ -76,7 +76,12 @@ class MemoryExchange:
         return self._closed
 
     async def publish(
-        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         if self._closed.done():
             raise LocalClosed(self._closed.result())
@@ -89,6 +94,8 @@ class MemoryExchange:
             answers.append(self._broker.take(exchange, message))
             if self._closed.done():  # at this very message: the rest stays unsent
                 break
+        if on_sent is not None and Answer.UNSENDABLE not in answers:
+            on_sent()
         if self._before_answer is None:
             await asyncio.sleep(0)
         else:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relay import crash_points
@@ -79,7 +79,12 @@ class RabbitExchange:
         return self._connection.blocked is not None
 
     async def publish(
-        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         try:
             opened = await self._open(exchange)
@@ -101,6 +106,8 @@ class RabbitExchange:
                 raise ExchangeMissing(exchange) from error
             raise LocalClosed(str(error)) from error
         crash_points.reach("delivery.sent")
+        if on_sent is not None:
+            on_sent()
         waiting = asyncio.ensure_future(publisher.wait(publication))
         timed_out = await self._wait(waiting, timeout_s)
         if timed_out:

@@ -9,7 +9,7 @@ out again flagged, and nothing else does.
     withdraw   announced by this process and certainly not sent
     commit     settled: leaves the intent, and next moves on
 
-The intent names its batches singly (256 messages are mostly one or two): "up to this batch" would
+The intent names its batches singly (there are mostly two to four): "up to this batch" would
 need an order among batches that their names do not have, and would flag for ever if that batch fell
 off the end of the log.
 
@@ -31,6 +31,9 @@ from relay.batches.batch import MAX_ENTRIES, BatchName, Place
 from relay.state.codec import get_name, get_place, put_name, put_place
 
 FLOW_STATE_VERSION = 1
+ANNOUNCED_AT_MOST = 2 * MAX_ENTRIES
+"""Most messages of a flow that are announced and not settled: two full batches, of which one is
+being confirmed."""
 
 
 class FlowMisuse(Exception):
@@ -71,8 +74,7 @@ def announce(state: FlowState, parts: Iterable[Announced]) -> FlowState:
     """Announce entries that are about to be published, in the order of the log.
 
     Entries that are announced already (in doubt since a crash) stay announced. Raises FlowMisuse
-    for an empty part, and for more than MAX_ENTRIES new entries together: the most that a crash may
-    flag.
+    for an empty part, and for more than MAX_ENTRIES new entries together.
     """
     intent = {part.name: part for part in state.intent}
     new = 0

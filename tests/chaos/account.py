@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from relay.batches.batch import MAX_ENTRIES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from simulation.invariants import Arrived, InvariantBroken, check_site
 from tests.chaos.schedule import KINDS, Fault
 from tests.journeys.load import home
@@ -105,7 +105,7 @@ def most_flags(site: str, origin: str, faults: Sequence[Fault]) -> int | None:
     again, as often as it takes."""
     if any(fault.kind == "queue-full" and fault.where == site for fault in faults):
         return None
-    return MAX_ENTRIES * sum(
+    return ANNOUNCED_AT_MOST * sum(
         (KINDS[fault.kind].on == "mesh") + (fault.where in (site, origin))
         for fault in faults
         if KINDS[fault.kind].doubt

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from relay.batches.batch import MAX_ENTRIES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from simulation.invariants import Arrived
 from tests.chaos.account import AMID, Account, Published, SiteBooks, account
 from tests.chaos.schedule import Fault
@@ -134,8 +134,8 @@ def test_a_purge_excuses_nothing_at_the_queue_beside_it() -> None:
 
 
 def test_copies_are_flagged_only_as_far_as_faults_left_a_doubt() -> None:
-    few = [came("tokyo", n, flagged=True) for n in range(MAX_ENTRIES)]
-    one_more = [*few, came("tokyo", MAX_ENTRIES, flagged=True)]
+    few = [came("tokyo", n, flagged=True) for n in range(ANNOUNCED_AT_MOST)]
+    one_more = [*few, came("tokyo", ANNOUNCED_AT_MOST, flagged=True)]
     assert accounted(all_that_came() + few, all_that_came(), faults=[KILL]).broken == []
     assert accounted(all_that_came() + one_more, all_that_came(), faults=[KILL]).broken
     assert accounted(all_that_came() + one_more, all_that_came(), faults=[FULL]).broken == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -30,7 +30,12 @@ class StrictExchange(MemoryExchange):
     """Ends the connection, as RabbitMQ does, on properties that it cannot read."""
 
     async def publish(
-        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         for message in messages:
             try:
@@ -42,7 +47,7 @@ class StrictExchange(MemoryExchange):
             if left is not None and int(left) > 2**32 - 1:
                 self.break_off("precondition failed: invalid expiration")
                 return [Answer.UNKNOWN] * len(messages)
-        return await super().publish(exchange, messages, timeout_s=timeout_s)
+        return await super().publish(exchange, messages, timeout_s=timeout_s, on_sent=on_sent)
 
 
 @pytest.mark.parametrize("properties", [b"", b"\x80", CUT_SHORT, NESTED, MESSAGE_ID_CUT_SHORT])

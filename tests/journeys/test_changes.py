@@ -14,6 +14,7 @@ from federation.brokers.addresses import read_private_brokers, write_private_bro
 from federation.brokers.management import ManagementApi
 from federation.names import Names
 from relay.operator.holds import was_drained
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from simulation.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -282,7 +283,7 @@ async def test_a_site_joins_from_now_under_load_and_gets_nothing_from_before(
             origin: {n: body for n, body in bodies.items() if n >= first[origin]}
             for origin, bodies in sent.items()
         },
-        most_flags=256 * len(SITES),  # it was killed
+        most_flags=ANNOUNCED_AT_MOST * len(SITES),  # it was killed
     )
     await sink.close()
 

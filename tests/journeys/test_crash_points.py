@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from relay import crash_points
-from relay.batches.batch import MAX_ENTRIES
 from relay.batches.fragments import PIECE_BYTES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from tests.journeys.books import check_rows
 from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -67,7 +67,7 @@ async def test_a_node_that_dies_there_loses_nothing_and_repeats_nothing_unflagge
     await mesh.running()  # or SIGTERM comes before it can be obeyed
     await traffic.end()
     await traffic.arrived(within_s=240)
-    traffic.check(lambda site, origin: MAX_ENTRIES * len(points) if site == VICTIM else 0)
+    traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * len(points) if site == VICTIM else 0)
     for site in THREE:
         assert mesh.stop(site) == 0
         check_rows(mesh, traffic, site)

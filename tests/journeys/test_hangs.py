@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from federation.names import Names
-from relay.batches.batch import MAX_ENTRIES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.supervised_mesh import node_record, supervised
@@ -54,7 +54,7 @@ async def test_a_node_that_hangs_is_replaced_and_one_that_dies_is_begun_again_at
             await traffic.more(500)
         await traffic.end()
         await traffic.arrived(within_s=240)
-        traffic.check(lambda site, origin: 2 * MAX_ENTRIES * (site == "tokyo"))
+        traffic.check(lambda site, origin: 2 * ANNOUNCED_AT_MOST * (site == "tokyo"))
 
 
 FORGOTTEN_WITHIN_S = 180.0
@@ -108,4 +108,4 @@ async def test_a_node_stopped_until_its_connections_are_gone_recovers_alone(
     await traffic.more(500)
     await traffic.end()
     await traffic.arrived(within_s=240)
-    traffic.check(lambda site, origin: MAX_ENTRIES * (site == "tokyo"))
+    traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * (site == "tokyo"))

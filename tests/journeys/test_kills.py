@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.batches.batch import MAX_ENTRIES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.load import KINDS
 from tests.live_brokers import START_WITHIN_S
@@ -52,7 +52,7 @@ async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged
     await traffic.more(500)
     await traffic.end()
     await traffic.arrived(within_s=240)
-    traffic.check(lambda site, origin: MAX_ENTRIES * killed[site])
+    traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * killed[site])
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagg
     await traffic.arrived(within_s=240)
     # A killed broker forgets publishes that it has not answered, and acknowledgements of the last
     # moments: in doubt is what its deliverer had sent, and what its packer had logged.
-    traffic.check(lambda site, origin: MAX_ENTRIES * (killed[site] + killed[origin]))
+    traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * (killed[site] + killed[origin]))

@@ -33,8 +33,8 @@ BESIDE: list[list[dict[str, Any]]] = [
     [{"name": "stock"}, {"name": "prices", "keys": ["a.*"]}],
 ]
 """Other exchanges: each that comes or goes is a new incarnation of every packer."""
-MOST_IN_DOUBT = 600
-"""Of one flow at one site, over all kills: 256 each that falls into a commit."""
+MOST_IN_DOUBT = 1200
+"""Of one flow at one site, over all kills: 512 each that falls into a commit."""
 
 
 @pytest.mark.parametrize("seed", range(2))

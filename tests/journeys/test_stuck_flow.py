@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.batches.batch import MAX_ENTRIES
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -59,7 +59,7 @@ async def test_a_flow_behind_a_full_queue_holds_nobody_up_and_nothing_in_memory(
     assert max(memory.most_mb.values()) < MOST_MB, memory.most_mb
 
     # An end in good order leaves nothing in doubt; a kill, what was under way at most.
-    for end, most_flags in ((mesh.stop, 0), (mesh.kill, MAX_ENTRIES)):
+    for end, most_flags in ((mesh.stop, 0), (mesh.kill, ANNOUNCED_AT_MOST)):
         await publish(200)
         end("tokyo")
         await publish(200)
@@ -77,7 +77,9 @@ async def test_a_flow_behind_a_full_queue_holds_nobody_up_and_nothing_in_memory(
         lambda: f"{full.missing_of(parcels)} parcels missing\n{mesh.logs()}",
         300,
     )
-    check_site("tokyo", full.arrived, {"paris": parcels.confirmed}, most_flags=3 * MAX_ENTRIES)
+    check_site(
+        "tokyo", full.arrived, {"paris": parcels.confirmed}, most_flags=3 * ANNOUNCED_AT_MOST
+    )
     await full.close()
 
 

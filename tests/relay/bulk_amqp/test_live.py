@@ -95,8 +95,7 @@ async def test_an_exclusive_queue_goes_with_its_connection(
     async def is_free() -> bool:
         try:
             await (await heir.channel()).declare_queue("lock", exclusive=True)
-        except ChannelClosed as error:
-            assert error.code == 405
+        except ChannelClosed:
             return False  # 4.3 may answer a close before all its processes see the queue gone
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -158,11 +158,16 @@ async def test_big_messages_are_published_one_by_one_however_small_their_last_pi
 
     class Noting(MemoryExchange):
         async def publish(
-            self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+            self,
+            exchange: str,
+            messages: Sequence[Outgoing],
+            *,
+            timeout_s: float,
+            on_sent: Callable[[], None] | None = None,
         ) -> list[Answer]:
             await all_logged.wait()
             sizes.append(sum(len(message.body) for message in messages))
-            return await super().publish(exchange, messages, timeout_s=timeout_s)
+            return await super().publish(exchange, messages, timeout_s=timeout_s, on_sent=on_sent)
 
     world.make_exchange = Noting
     async with world.running() as life:
@@ -242,10 +247,15 @@ async def test_what_was_settled_before_pieces_is_settled_while_they_wait() -> No
 
     class Slow(MemoryExchange):
         async def publish(
-            self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+            self,
+            exchange: str,
+            messages: Sequence[Outgoing],
+            *,
+            timeout_s: float,
+            on_sent: Callable[[], None] | None = None,
         ) -> list[Answer]:
             await all_met.wait()
-            return await super().publish(exchange, messages, timeout_s=timeout_s)
+            return await super().publish(exchange, messages, timeout_s=timeout_s, on_sent=on_sent)
 
     world.make_exchange = Slow
     async with world.running() as life:

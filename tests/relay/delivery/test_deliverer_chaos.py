@@ -25,6 +25,7 @@ from relay.ledger.rows import Event, Stage, decode_row
 from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
 from relay.node.housekeeping import ThroughRows
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from relay.state.node_state import NodeState
 from simulation.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
@@ -233,7 +234,7 @@ class Trial:
                 "tokyo",
                 arrived,
                 self.published[exchange],
-                most_flags=self.doubts * 3 * 256,
+                most_flags=self.doubts * 3 * ANNOUNCED_AT_MOST,
             )
 
 

@@ -23,16 +23,20 @@ async def test_what_was_published_and_not_committed_comes_again_flagged_and_noth
         await life.until(lambda: len(world.exchanges) == 2)
         await life.log(world.batch([entry(n) for n in range(10, 20)]))
         await life.until(lambda: len(world.delivered()) == 20)
-        await life.log(world.batch([entry(n) for n in range(20, 300)][:200]))
+        await life.log(world.batch([entry(n) for n in range(20, 30)]))
+        await life.until(lambda: len(world.delivered()) == 30)  # ahead of the former's confirms
+        await life.log(world.batch([entry(n) for n in range(30, 230)]))
+        await life.until(lambda: life.context.settlement.reader.number == 4)
         await life.kill()
+    assert len(world.delivered()) == 30
     world.make_exchange = MemoryExchange
     async with world.running() as life:
-        await life.until(lambda: len(world.delivered()) == 230)
-        assert life.counters.redelivered == 10
-    assert world.delivered()[20:30] == [f"body {n}" for n in range(10, 20)]
-    assert world.flags() == [False] * 20 + [True] * 10 + [False] * 200
+        await life.until(lambda: len(world.delivered()) == 250)
+        assert life.counters.redelivered == 20
+    assert world.delivered()[30:50] == [f"body {n}" for n in range(10, 30)]
+    assert world.flags() == [False] * 30 + [True] * 20 + [False] * 200
     outcomes = b"".join(row.outcomes for row in world.rows())
-    assert [bool(o & REDELIVERED) for o in outcomes] == [False] * 10 + [True] * 10 + [False] * 200
+    assert [bool(o & REDELIVERED) for o in outcomes] == [False] * 10 + [True] * 20 + [False] * 200
 
 
 async def test_a_lost_connection_puts_what_was_sent_in_doubt_and_it_comes_again_flagged() -> None:

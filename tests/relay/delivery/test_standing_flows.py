@@ -13,6 +13,7 @@ from relay.batches.batch import LoggedBatch, Place
 from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
 from relay.delivery import flow_queue
+from relay.delivery.chunk_order import CHUNKS_AT_MOST
 from relay.delivery.flow_queue import QUEUE_BATCHES, FlowQueue, Job
 from relay.delivery.memory_exchange import MemoryExchange
 from relay.delivery.settlement import Point
@@ -397,12 +398,19 @@ async def test_a_reader_sent_back_while_it_waits_for_room_meets_what_is_new_firs
             return meet(place, whole)
 
         settlement.met = note  # type: ignore[method-assign]
-        await life.log(world.batch([entry(0)]))
-        await life.until(lambda: bool(stuck))
-        await life.log(*(world.batch([entry(n)]) for n in range(1, QUEUE_BATCHES + 10)))
-        await life.until(lambda: len(met) == QUEUE_BATCHES + 1)
+        for number in range(CHUNKS_AT_MOST):
+            await life.log(world.batch([entry(number)]))
+            await life.until(lambda number=number: len(stuck) == number + 1)
+        # The next is a chunk that waits for room; then the queue is full.
+        first = CHUNKS_AT_MOST
+        await life.log(world.batch([entry(first)]))
+        await life.until(lambda: len(met) == first + 1)
+        behind = range(first + 1, first + QUEUE_BATCHES + 10)
+        await life.log(*(world.batch([entry(n)]) for n in behind))
+        count = first + 1 + QUEUE_BATCHES
+        await life.until(lambda: len(met) == count)
         reader = next(one for one in life.writer.readers if one.name == "deliverer")
         record = world.stream.records[5]
         reader.rewind(Place(record.offset, read_header(record.data).name))
-        await life.until(lambda: len(met) > QUEUE_BATCHES + 1)
-    assert met[: QUEUE_BATCHES + 2] == [*range(QUEUE_BATCHES + 1), 6]
+        await life.until(lambda: len(met) > count)
+    assert met[: count + 1] == [*range(count), 6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -23,12 +23,17 @@ class ClosedAtFirst(MemoryExchange):
     has_gone = False
 
     async def publish(
-        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         if not ClosedAtFirst.has_gone:
             ClosedAtFirst.has_gone = True
             self.break_off("the broker was restarted")
-        return await super().publish(exchange, messages, timeout_s=timeout_s)
+        return await super().publish(exchange, messages, timeout_s=timeout_s, on_sent=on_sent)
 
 
 def quarantined(world: World) -> list[tuple[bytes, bytes, bytes]]:
