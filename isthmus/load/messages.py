@@ -36,15 +36,19 @@ def messages(
     The message ID is a UUID of run, origin and sequence.
     """
     pack = HEAD.pack
-    word = run.hex()
-    prefix = f"{word[:8]}-{word[8:12]}-4{word[13:16]}-a{origin % 0x1000:03x}-".encode()
-    prefix = _PERSISTENT_WITH_ID + prefix
+    prefix = _PERSISTENT_WITH_ID + id_prefix(run, origin)
     return [
         (exchange, key, b"%s%012x" % (prefix, number), pack(run, origin, number, at) + tail)
         for number, at, tail in zip(
             range(first, first + len(tails)), sent_at_ns, tails, strict=True
         )
     ]
+
+
+def id_prefix(run: bytes, origin: int) -> bytes:
+    """Return the beginning of an origin's message IDs; twelve hexadecimal digits follow."""
+    word = run.hex()
+    return f"{word[:8]}-{word[8:12]}-4{word[13:16]}-a{origin % 0x1000:03x}-".encode()
 
 
 _BIG_BYTES = 64 * 1024

@@ -109,11 +109,56 @@ class Arrivals:
         return True
 
 
-class LoadSink:
-    """Consumer of one queue.
+class RunArrivals:
+    """Arrivals of one run at one site, from a broker of any kind.
 
     `strangers` counts messages of other runs. `ended` is the failure that ended consuming, or None.
     """
+
+    def __init__(self, run: bytes) -> None:
+        self.by_origin: dict[int, Arrivals] = {}
+        self.latencies: dict[int, Latencies] = {}
+        """Latencies by origin."""
+        self.delivered = 0
+        """First copies of all origins."""
+        self.strangers = 0
+        self.last_at_ns = 0
+        """Time of the last first copy."""
+        self.ended: Exception | None = None
+        self._run = run
+
+    def begin(self, run: bytes) -> None:
+        """Discard all counts; from now on messages of the new run count."""
+        self._run = run
+        self.by_origin, self.latencies = {}, {}
+        self.delivered = self.strangers = self.last_at_ns = 0
+
+    def count(self, copies: Sequence[tuple[bytes, bytes]]) -> None:
+        """Count copies that arrived just now: properties and body of each."""
+        now = time.monotonic_ns()
+        ours = [copy for copy in copies if len(copy[1]) >= HEAD_BYTES]
+        self.strangers += len(copies) - len(ours)
+        heads = b"".join([body[:HEAD_BYTES] for _, body in ours])
+        times: dict[int, list[int]] = {}
+        for (run, origin, number, sent_ns), copy in zip(HEAD.iter_unpack(heads), ours, strict=True):
+            if run != self._run:
+                self.strangers += 1
+                continue
+            arrivals = self.by_origin.get(origin)
+            if arrivals is None:
+                arrivals = self.by_origin[origin] = Arrivals()
+                self.latencies[origin] = Latencies()
+            if arrivals.take(number, copy[0]):
+                times.setdefault(origin, []).append(now - sent_ns)
+        for origin, took in times.items():
+            self.latencies[origin].add(took)
+            self.by_origin[origin].last_at_ns = now
+            self.delivered += len(took)
+            self.last_at_ns = now
+
+
+class LoadSink(RunArrivals):
+    """Consumer of one queue."""
 
     def __init__(
         self,
@@ -123,16 +168,8 @@ class LoadSink:
         *,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self.by_origin: dict[int, Arrivals] = {}
-        self.latencies: dict[int, Latencies] = {}
-        """Latencies by origin."""
-        self.delivered = 0
-        """First copies of all origins."""
-        self.strangers = 0
-        self.last_at_ns = 0
-        """Time of the last first copy."""
-        self.ended: BulkAmqpError | None = None
-        self._uri, self._run, self._queue = uri, run, queue
+        super().__init__(run)
+        self._uri, self._queue = uri, queue
         self._ssl_context = ssl_context
         self._connection: Connection | None = None
         self._consumer: Consumer | None = None
@@ -158,37 +195,10 @@ class LoadSink:
         if self._connection is not None:
             await self._connection.close()
 
-    def begin(self, run: bytes) -> None:
-        """Discard all counts; from now on messages of the new run count."""
-        self._run = run
-        self.by_origin, self.latencies = {}, {}
-        self.delivered = self.strangers = self.last_at_ns = 0
-
     def _end(self, reason: BulkAmqpError) -> None:
         self.ended = reason
 
     def _take(self, deliveries: Sequence[Delivery]) -> None:
-        now = time.monotonic_ns()
-        ours = [each for each in deliveries if len(each[5]) >= HEAD_BYTES]
-        self.strangers += len(deliveries) - len(ours)
-        heads = b"".join([each[5][:HEAD_BYTES] for each in ours])
-        times: dict[int, list[int]] = {}
-        for (run, origin, number, sent_ns), delivery in zip(
-            HEAD.iter_unpack(heads), ours, strict=True
-        ):
-            if run != self._run:
-                self.strangers += 1
-                continue
-            arrivals = self.by_origin.get(origin)
-            if arrivals is None:
-                arrivals = self.by_origin[origin] = Arrivals()
-                self.latencies[origin] = Latencies()
-            if arrivals.take(number, delivery[4]):
-                times.setdefault(origin, []).append(now - sent_ns)
-        for origin, took in times.items():
-            self.latencies[origin].add(took)
-            self.by_origin[origin].last_at_ns = now
-            self.delivered += len(took)
-            self.last_at_ns = now
+        self.count([(delivery[4], delivery[5]) for delivery in deliveries])
         assert self._consumer is not None
         self._consumer.ack(deliveries[-1][0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -22,56 +23,37 @@ _TIMERS_NS = 2_000_000
 """Usual lateness of a timer."""
 
 
-class LoadSource:
-    """Publisher of one origin's messages; `run` tells measurements apart.
+class RunSource(ABC):
+    """Publisher of one origin's messages, at a broker of any kind; `run` tells measurements apart.
 
-    `sent`, `confirmed` and `refused` count messages; `refused_numbers` are those nacked, or
-    unanswered when the connection ended, and may arrive nevertheless.
+    `sent`, `confirmed` and `refused` count messages.
     """
 
-    def __init__(
-        self,
-        uri: str | Cluster,
-        run: bytes,
-        origin: int,
-        exchange: str,
-        bodies: Bodies,
-        *,
-        key: bytes = b"bench.load",
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, run: bytes, origin: int, bodies: Bodies) -> None:
         self.sent = self.confirmed = self.refused = 0
-        self.refused_numbers: set[int] = set()
-        self._uri, self._ssl_context = uri, ssl_context
-        self._run, self._origin = run, origin
-        self._exchange, self._key, self._bodies = exchange, key, bodies
+        self._run, self._origin, self._bodies = run, origin, bodies
         self._group = max(1, min(_GROUP, _GROUP_BYTES // bodies.mean_bytes))
         self._window = max(WINDOW_BYTES, 2 * bodies.mean_bytes)
-        self._connection: Connection | None = None
-        self._publisher: Publisher | None = None
-        self._under_way: deque[Publication] = deque()
 
+    @abstractmethod
     async def open(self) -> None:
-        """Connect and start the publisher. Raises the errors of `connect`."""
-        self._connection = await connect(
-            self._uri, name="isthmus load: source", ssl_context=self._ssl_context
-        )
-        self._publisher = Publisher(await self._connection.channel())
-        await self._publisher.start()
+        """Connect and start the publisher."""
 
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def confirm(self) -> None:
+        """Wait until the broker has answered for all messages."""
+
+    @abstractmethod
+    async def _publish(self, times_ns: list[int]) -> None:
+        """Publish a message for each due time, and wait while too many are unanswered."""
 
     @property
     def unanswered(self) -> int:
         """Messages without an answer of the broker so far."""
         return self.sent - self.confirmed - self.refused
-
-    @property
-    def blocked(self) -> str:
-        """Reason why the broker blocks publishers (memory, disk); empty if none."""
-        return (self._connection.blocked or "") if self._connection is not None else ""
 
     async def publish(
         self,
@@ -123,6 +105,50 @@ class LoadSource:
             if ahead > 0:
                 await asyncio.sleep(ahead / 1e9)
         await self.confirm()
+
+
+class LoadSource(RunSource):
+    """Publisher over AMQP.
+
+    `refused_numbers` are those nacked, or unanswered when the connection ended, and may arrive
+    nevertheless.
+    """
+
+    def __init__(
+        self,
+        uri: str | Cluster,
+        run: bytes,
+        origin: int,
+        exchange: str,
+        bodies: Bodies,
+        *,
+        key: bytes = b"bench.load",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(run, origin, bodies)
+        self.refused_numbers: set[int] = set()
+        self._uri, self._ssl_context = uri, ssl_context
+        self._exchange, self._key = exchange, key
+        self._connection: Connection | None = None
+        self._publisher: Publisher | None = None
+        self._under_way: deque[Publication] = deque()
+
+    async def open(self) -> None:
+        """Connect and start the publisher. Raises the errors of `connect`."""
+        self._connection = await connect(
+            self._uri, name="isthmus load: source", ssl_context=self._ssl_context
+        )
+        self._publisher = Publisher(await self._connection.channel())
+        await self._publisher.start()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    @property
+    def blocked(self) -> str:
+        """Reason why the broker blocks publishers (memory, disk); empty if none."""
+        return (self._connection.blocked or "") if self._connection is not None else ""
 
     async def confirm(self) -> None:
         """Wait until the broker has answered for all messages."""
