@@ -12,6 +12,7 @@ from typing import Any, Self
 from benchmarks.compare.brokers import QUEUE, Brokers
 from benchmarks.compare.layout import Layout
 from benchmarks.compare.load_process import LoadProcess
+from benchmarks.compare.servers import Servers
 from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines, Way
 from benchmarks.proxy_process.client import ProxyProcess
@@ -67,6 +68,11 @@ class Round:
         return self.deliveries / self.seconds
 
 
+def _sink(way: Way, site: str) -> str:
+    """Return the name under which arrivals of a way at a site are counted."""
+    return site if way.servers is None else f"{site} {way.name}"
+
+
 class Arena:
     """Use as `async with`: all that is started ends with it."""
 
@@ -93,18 +99,17 @@ class Arena:
                 await self.proxy.start()
                 unless_up.push_async_callback(self.proxy.stop)
             control = self.proxy.control if self.proxy is not None else None
-            lines = Lines(self.brokers, control, self._condition)
+            self.lines = Lines(self.brokers, control, self._condition)
             for way in self.ways:
                 unless_up.push_async_callback(way.close)
-                await way.set_up(self.brokers, self.layout, lines)
+                await way.set_up(self.brokers, self.layout, self.lines)
             await self._declare()
             for way in self.ways:
                 await way.ready(self.brokers, self.layout)
             for load in (self.sources, self.sinks):
                 await load.start()
                 unless_up.push_async_callback(load.stop)
-            uris = {site: self.brokers.uri(site) for site in self.layout.destinations}
-            await self.sinks.do("consume", uris=uris, queue=QUEUE)
+            await self._consume()
             self._stack = unless_up.pop_all()
         return self
 
@@ -118,11 +123,24 @@ class Arena:
             channel = await connection.channel()
             await channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
             key = self.layout.wants.get(site, "#")
-            for way in self.ways:
+            for way in self._ways_of_brokers():
                 at_home = {way.publishes_to} if site in self.layout.origins else set()
                 for exchange in {way.arrives_at, *at_home}:
                     await channel.bind_queue(QUEUE, exchange, key)
             await connection.close()
+
+    def _ways_of_brokers(self) -> Sequence[Way]:
+        return [way for way in self.ways if way.servers is None]
+
+    async def _consume(self) -> None:
+        """Consume the queue of the brokers' ways, and what each other way has in its place."""
+        uris = {site: self.brokers.uri(site) for site in self.layout.destinations}
+        await self.sinks.do("consume", uris=uris, queue=QUEUE)
+        for way in self.ways:
+            if (servers := way.servers) is not None:
+                names = {_sink(way, site): site for site in self.layout.destinations}
+                uris = {name: servers.uri(site) for name, site in names.items()}
+                await self.sinks.do("consume", uris=uris, queue=way.arrives_at)
 
     async def consume_too(self, queue: str, sites: Sequence[str]) -> None:
         """Count arrivals of another queue of these sites too, under the name `SITE QUEUE`."""
@@ -130,10 +148,13 @@ class Arena:
         await self.sinks.do("consume", uris=uris, queue=queue)
 
     async def condition(self, condition: LineCondition) -> None:
-        """Let all lines be so from now on."""
+        """Let all lines be so from now on, and wait until all ways run over them."""
         assert self.proxy is not None
+        self.lines.condition = condition
         for line in await self.proxy.control.lines():
             await self.proxy.control.set(line, condition)
+        for way in self.ways:
+            await way.ready(self.brokers, self.layout)
 
     def brokers_cpu_s(self) -> float:
         """All that the brokers have used so far."""
@@ -148,12 +169,13 @@ class Arena:
         *,
         count: int | None = None,
         quiet_s: float = QUIET_S,
+        servers: Servers | None = None,
     ) -> tuple[Any, Any]:
-        """Publish at each of these sites, and wait until so many have come at others, or nothing
-        more does: what sources and sinks say.
+        """Publish at each of these sites, at the brokers or other servers, and wait until so many
+        have come at others, or nothing more does: what sources and sinks say.
         """
         run = await self.begin()
-        asked = self.publish_request(sites, exchange, load, run)
+        asked = self.publish_request(sites, exchange, load, run, servers)
         asked["count"] = (count or load.count) // len(load.keys)
         published = await self.sources.do("publish", **asked)
         return published, await self.sinks.do("wait", counts=dict(expected), quiet_s=quiet_s)
@@ -165,13 +187,19 @@ class Arena:
         return run
 
     def publish_request(
-        self, sites: Sequence[str], exchange: str, load: Load, run: str
+        self,
+        sites: Sequence[str],
+        exchange: str,
+        load: Load,
+        run: str,
+        servers: Servers | None = None,
     ) -> dict[str, Any]:
         """Return the request to a load's process, but for the number of messages."""
         publishers = len(load.keys)
+        uri = (servers or self.brokers).uri
         return {
             "origins": [
-                (number * publishers + nth, self.brokers.uri(site))
+                (number * publishers + nth, uri(site))
                 for number, site in enumerate(sites)
                 for nth in range(publishers)
             ],
@@ -186,7 +214,7 @@ class Arena:
 
     def _cpu_s(self, way: Way) -> tuple[float, float, float]:
         return (
-            self.brokers_cpu_s(),
+            tree_cpu_s((way.servers or self.brokers).pids()),
             tree_cpu_s(way.relay_pids()),
             tree_cpu_s([self.sources.pid, self.sinks.pid]),
         )
@@ -194,12 +222,17 @@ class Arena:
     async def round(self, way: Way, load: Load, *, quiet_s: float = QUIET_S) -> Round:
         """Publish at every origin, and wait until all has come or nothing more does."""
         before = self._cpu_s(way)
-        expected = {site: self._expected_at(site, load) for site in self.layout.destinations}
+        sinks = {site: _sink(way, site) for site in self.layout.destinations}
         published, told = await self.send(
-            self.layout.origins, way.publishes_to, load, expected, quiet_s=quiet_s
+            self.layout.origins,
+            way.publishes_to,
+            load,
+            {name: self._expected_at(site, load) for site, name in sinks.items()},
+            quiet_s=quiet_s,
+            servers=way.servers,
         )
         after = self._cpu_s(way)
-        came = {site: told[site] for site in expected}
+        came = {site: told[name] for site, name in sinks.items()}
         return self._round(way, load, published, came, before, after)
 
     def _expected_at(self, site: str, load: Load) -> int:
@@ -238,7 +271,7 @@ class Arena:
             broker_us=brokers_s / max(1, deliveries) * 1e6,
             relay_us=relays_s / max(1, deliveries) * 1e6,
             load_us=load_s / handled * 1e6,
-            broker_mb=max(map(memory_mb, self.brokers.pids())),
+            broker_mb=max(map(memory_mb, (way.servers or self.brokers).pids())),
             relay_mb=max((memory_mb(pid, "VmHWM") for pid in way.relay_pids()), default=0.0),
             p50_ms=max((figures["p50_ms"] for figures in remote), default=0.0),
             p99_ms=max((figures["p99_ms"] for figures in remote), default=0.0),

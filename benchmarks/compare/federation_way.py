@@ -14,6 +14,8 @@ from relay.bulk_amqp import connect
 class FederationWay:
     """Federation at its defaults (acknowledgements on confirm), except for the given settings."""
 
+    servers = None
+
     def __init__(self, name: str = "federation", prefetch: int | None = None) -> None:
         self.name = name
         self.publishes_to = self.arrives_at = f"{name}.orders"

@@ -135,6 +135,8 @@ class IsthmusMesh:
 class IsthmusWay:
     """One exchange of the mesh."""
 
+    servers = None
+
     def __init__(self, mesh: IsthmusMesh, exchange: str = "orders", name: str = "isthmus") -> None:
         self.name = name
         self.mesh = mesh

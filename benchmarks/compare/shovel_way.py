@@ -19,6 +19,7 @@ class ShovelWay:
     name = "shovel"
     publishes_to = "shovel.orders"
     arrives_at = "shovel.orders.in"
+    servers = None
 
     async def set_up(self, brokers: Brokers, layout: Layout, lines: Lines) -> None:
         for site in layout.sites:
