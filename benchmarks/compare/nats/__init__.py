@@ -1,0 +1,1 @@
+"""NATS JetStream as a way: a leaf node sources the origin's stream at each destination."""
