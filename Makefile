@@ -28,7 +28,7 @@ help:
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
-	@echo "make bench      Isthmus beside federation and shovel, row by row; ROW=ring4 RABBITMQ=4.3 ROUNDS=3; QUICK=1: five minutes"
+	@echo "make bench      Isthmus beside federation, shovel, NATS and Kafka, row by row; ROW=ring4 RABBITMQ=4.3 ROUNDS=3; QUICK=1: five minutes"
 	@echo "make bench-report: docs/performance.md and its charts from benchmarks/results"
 	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"

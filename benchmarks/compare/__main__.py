@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare.downloads import DownloadError
 from benchmarks.compare.machine import commit
 from benchmarks.compare.rows import ROWS
 from benchmarks.compare.runner import run
@@ -89,7 +90,9 @@ def _tell_bars(bars: list[dict[str, Any]]) -> None:
         _say(f"  {bar['what']}: {bar['reached']:.2f} (wanted {compared} {bar['wanted']}) {sign}")
 
 
-async def _all(options: argparse.Namespace, installation: RabbitMQInstallation) -> None:
+async def _all(options: argparse.Namespace, installation: RabbitMQInstallation) -> bool:
+    """Run the named rows, or all; False if some were left out, whose servers cannot be fetched."""
+    ran_all = True
     options.results.mkdir(parents=True, exist_ok=True)
     for name in options.rows or NAMES:
         file = _result_file(options.results, name, installation)
@@ -100,14 +103,22 @@ async def _all(options: argparse.Namespace, installation: RabbitMQInstallation) 
         ):
             _say(f"{name}: {file.name} is of this commit")
             continue
-        told = await _run(name, installation, options)
+        try:
+            told = await _run(name, installation, options)
+        except DownloadError as error:
+            if options.rows:
+                raise
+            _say(f"{name}: not run: {error}")
+            ran_all = False
+            continue
         temporary = file.with_suffix(".new")
         temporary.write_text(json.dumps(told, indent=1) + "\n")
         temporary.replace(file)
         _tell_bars(told["bars"])
+    return ran_all
 
 
-async def _quick(options: argparse.Namespace, installation: RabbitMQInstallation) -> None:
+async def _quick(options: argparse.Namespace, installation: RabbitMQInstallation) -> bool:
     """Ratios beside the last committed ones: told, and never a failure."""
     found = []
     for name in options.rows or NAMES:
@@ -125,18 +136,20 @@ async def _quick(options: argparse.Namespace, installation: RabbitMQInstallation
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return True
 
 
 def main() -> int:
-    """0 however slow; 2 when nothing could be measured."""
+    """Return 0 however slow; 2 when something could not be measured."""
     options = _arguments()
     try:
         installation = find_installation(options.rabbitmq)
-        asyncio.run(_quick(options, installation) if options.quick else _all(options, installation))
-    except (RabbitMQNotFoundError, BrokerStartError) as error:
+        run_rows = _quick if options.quick else _all
+        ran_all = asyncio.run(run_rows(options, installation))
+    except (RabbitMQNotFoundError, BrokerStartError, DownloadError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    return 0
+    return 0 if ran_all else 2
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ from typing import Any
 
 import uvloop
 
+from benchmarks.compare import load_clients
+from benchmarks.compare.downloads import PACKAGES
 from benchmarks.compare.shop_documents import ShopDocuments
 from isthmus.load.messages import Bodies, HalfRandom, Noise
-from isthmus.load.sink import Latencies, LoadSink
-from isthmus.load.source import LoadSource
+from isthmus.load.sink import Latencies, RunArrivals
+from isthmus.load.source import RunSource
 
 _LINE_BYTES = 1 << 24
 
@@ -32,9 +35,9 @@ class _Worker:
     """Commands of the process: a method has the fields of its line as parameters."""
 
     def __init__(self) -> None:
-        self._sinks: dict[str, LoadSink] = {}
+        self._sinks: dict[str, RunArrivals] = {}
         self._bodies: dict[tuple[str, int], Bodies] = {}
-        self._sources: list[LoadSource] = []
+        self._sources: list[RunSource] = []
         self._publishing: asyncio.Future[list[None]] | None = None
         self._going = False
         self._began = 0.0
@@ -43,9 +46,7 @@ class _Worker:
     async def consume(self, uris: Mapping[str, str], queue: str) -> None:
         """Consume at these sites from now on."""
         for site, uri in uris.items():
-            sink = self._sinks[site] = LoadSink(uri, bytes(8), queue)
-            await sink.open()
-            await sink.consume()
+            self._sinks[site] = await load_clients.consuming(uri, queue)
 
     async def begin(self, run: str) -> None:
         for sink in self._sinks.values():
@@ -111,13 +112,13 @@ class _Worker:
             self._bodies[body, size] = _bodies(body, size)
         self._mean_bytes = self._bodies[body, size].mean_bytes
         self._sources = [
-            LoadSource(
+            load_clients.source(
                 uri,
                 bytes.fromhex(run),
                 number,
                 exchange,
                 self._bodies[body, size],
-                key=keys[number % len(keys)].encode(),
+                keys[number % len(keys)].encode(),
             )
             for number, uri in origins
         ]
@@ -148,7 +149,7 @@ class _Worker:
         }
 
     async def _publish_one(
-        self, source: LoadSource, phase: float, rate: float, burst: int, count: int | None
+        self, source: RunSource, phase: float, rate: float, burst: int, count: int | None
     ) -> None:
         """`phase`: the part of a burst's time by which its own come later than the first's."""
         if rate:
@@ -158,7 +159,7 @@ class _Worker:
             await source.publish(count, going=lambda: self._going)
 
 
-def _sink_report(site: str, sink: LoadSink) -> dict[str, Any]:
+def _sink_report(site: str, sink: RunArrivals) -> dict[str, Any]:
     if sink.ended is not None:
         raise RuntimeError(f"the consumer at {site} has ended: {sink.ended}")
     return {
@@ -202,11 +203,13 @@ class LoadProcess:
         return self._process.pid
 
     async def start(self) -> None:
+        path = [str(PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.compare.load_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         )
 
     async def do(self, what: str, **asked: Any) -> Any:

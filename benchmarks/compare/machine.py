@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,12 @@ def commit() -> str:
     return told.stdout.strip()
 
 
-def described(installation: RabbitMQInstallation) -> dict[str, Any]:
-    """Return the provenance of a row's measurement for its document."""
+def described(
+    installation: RabbitMQInstallation, products: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the provenance of a row's measurement for its document; `products` are the versions
+    of other servers by way.
+    """
     return {
         "commit": commit(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -32,7 +37,11 @@ def described(installation: RabbitMQInstallation) -> dict[str, Any]:
             "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9),
             "kernel": platform.release(),
         },
-        "versions": {"rabbitmq": installation.version, "python": platform.python_version()},
+        "versions": {
+            "rabbitmq": installation.version,
+            "python": platform.python_version(),
+            **(products or {}),
+        },
     }
 
 

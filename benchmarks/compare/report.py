@@ -29,6 +29,7 @@ the rows over slow lines are what a mesh is for.
     make bench                            # all rows, on RabbitMQ 3.10 (what Debian 12 has)
     make bench RABBITMQ=4.3               # the same on 4.3
     make bench ROW=ring4 ROUNDS=5         # one row; a run that was ended goes on where it was
+    make bench ROW=others-line20          # NATS and MirrorMaker; fetches them with Go and Maven
     make bench QUICK=1                    # some rows, short, beside the committed ratios
     make bench-report                     # this page and its charts
     python -m benchmarks.compare --amount barrier=1e6,1e7 --amount long=5 barrier long
@@ -40,8 +41,12 @@ Brokers run with two schedulers (`+S 2:2`). Bodies are half noise unless the row
 sites: publish into an egress queue, consume it, publish into the destination queues, consume those.
 Messages are published as fast as the broker confirms them, so that latencies of those rows say how
 long the backlog was, and nothing else; the row *latency* publishes at fixed rates, and counts from
-when a message was due.
+when a message was due. The rows *others* have other products too, each with servers of its own and
+the fastest client that we know of; their notes say what each promises.
 """
+
+_OURS = ("rabbitmq", "python")
+"""Versions that every row has; others are of other products' ways."""
 
 _MEASURES: Mapping[str, str] = {
     Measure.RATE: "messages/s",
@@ -112,10 +117,15 @@ def _row(
     if has_chart:
         yield f"![{row}](performance/{row}.svg)\n"
     for result in by_version.values():
-        yield f"RabbitMQ {result['versions']['rabbitmq']}, {_where(result)}:\n"
+        yield f"{_products(result['versions'])}, {_where(result)}:\n"
         yield from _table(result) if "table" in result else _cases(result)
     if note:
         yield note.strip() + "\n"
+
+
+def _products(versions: Mapping[str, str]) -> str:
+    others = [f"{way} {number}" for way, number in versions.items() if way not in _OURS]
+    return ", ".join([f"RabbitMQ {versions['rabbitmq']}", *others])
 
 
 def _where(result: Mapping[str, Any]) -> str:

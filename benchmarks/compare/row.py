@@ -75,7 +75,9 @@ def both(old: float, new: float | None = None) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`ways` are names that `ways.make` knows. `quick`: as QUICK=1 runs it; None: not at all."""
+    """`ways` are names that `ways.make` knows. `quick`: as QUICK=1 runs it; None: not at all.
+    `warm_up`: messages that each way carries before its first round, at most.
+    """
 
     name: str
     title: str
@@ -85,3 +87,4 @@ class Row:
     bars: Sequence[Bar] = ()
     quick: Sequence[Case] | None = None
     floor: bool = False
+    warm_up: int = 3000

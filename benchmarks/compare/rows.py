@@ -1,8 +1,8 @@
-"""All rows that compare Isthmus with federation and shovel."""
+"""All rows that compare Isthmus with federation, shovel and other products."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from benchmarks.compare.arena import Load
@@ -79,6 +79,18 @@ def _mesh_of_4(
     )
 
 
+_COMPILED = 40_000
+"""Messages after which Kafka's virtual machines have compiled most of what they run."""
+_OTHERS = ("isthmus", "federation", "nats", "mirror-maker")
+
+
+def _not_slower(cases: Sequence[Case]) -> tuple[Bar, ...]:
+    """Make the bars of Isthmus over brokers of other products."""
+    return tuple(
+        Bar(case.name, Measure.RATE, both(1.0), other) for case in cases for other in _OTHERS[2:]
+    )
+
+
 ROWS = {
     row.name: row
     for row in (
@@ -136,6 +148,24 @@ ROWS = {
             ("isthmus", "federation"),
             (_NOISE,),
             (Bar(_NOISE.name, Measure.RATE, both(1.0), "federation"),),
+        ),
+        Row(
+            "others-round-trip",
+            "other products over a round trip of 0, 100 and 200 ms",
+            one_hop,
+            _OTHERS,
+            _ROUND_TRIPS[:3],
+            _not_slower(_ROUND_TRIPS[2:3]),
+            warm_up=_COMPILED,
+        ),
+        Row(
+            "others-line20",
+            "other products over 20 Mbit/s, round trip 20 ms",
+            one_hop,
+            _OTHERS,
+            (_SHOP, _NOISE),
+            _not_slower((_SHOP, _NOISE)),
+            warm_up=_COMPILED,
         ),
         Row(
             "uplink8",

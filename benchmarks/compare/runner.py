@@ -19,7 +19,6 @@ from isthmus.brokers.installation import RabbitMQInstallation
 from wan_proxy import LAN
 
 WARM_UP_S = 2.0
-_WARM_UP_MESSAGES = 3000
 
 
 def figure(one: Round, measure: Measure) -> float:
@@ -44,15 +43,16 @@ async def run(
             if floor is not None:
                 await floor.set_up()
             for way in made:
-                await arena.round(way, _warm_up(cases[0].load))
+                await arena.round(way, _warm_up(cases[0].load, row.warm_up))
             told = {case.name: await _case(arena, case, rounds, floor, say) for case in cases}
     version = ".".join(map(str, installation.release[:2]))
+    products = {way.name: way.servers.version for way in made if way.servers is not None}
     return {
         "row": row.name,
         "title": row.title,
         "rabbitmq": version,
         "quick": quick,
-        **described(installation),
+        **described(installation, products),
         "cases": told,
         "bars": [
             held(bar, told, version)
@@ -62,8 +62,8 @@ async def run(
     }
 
 
-def _warm_up(load: Load) -> Load:
-    count = min(load.count, _WARM_UP_MESSAGES)
+def _warm_up(load: Load, most: int) -> Load:
+    count = min(load.count, most)
     if load.rate:
         count = min(count, int(load.rate * WARM_UP_S))
     return replace(load, count=max(count, len(load.keys)))

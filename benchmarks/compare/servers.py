@@ -18,6 +18,9 @@ _LAST_BYTES = 2000
 class Servers(Protocol):
     """Servers that applications of a way publish and consume at."""
 
+    @property
+    def version(self) -> str: ...
+
     def uri(self, site: str) -> str:
         """Return the address of a site's server; `load_clients` knows its scheme."""
         ...

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from benchmarks.compare.federation_way import FederationWay
 from benchmarks.compare.isthmus_way import IsthmusMesh, IsthmusWay
+from benchmarks.compare.kafka.way import MirrorMakerWay
+from benchmarks.compare.nats.way import NatsWay
 from benchmarks.compare.shovel_way import ShovelWay
 from benchmarks.compare.way import Way
 
@@ -32,6 +34,10 @@ def make(names: Sequence[str], folder: Path) -> list[Way]:
             made.append(FederationWay(name, TUNED_PREFETCH))
         elif name == "federation":
             made.append(FederationWay())
+        elif name == "nats":
+            made.append(NatsWay(folder))
+        elif name == "mirror-maker":
+            made.append(MirrorMakerWay(folder))
         else:
             made.append(ShovelWay())
     return made
