@@ -81,13 +81,19 @@ def _mesh_of_4(
 
 _COMPILED = 40_000
 """Messages after which Kafka's virtual machines have compiled most of what they run."""
-_OTHERS = ("isthmus", "federation", "nats", "mirror-maker")
 
 
-def _not_slower(cases: Sequence[Case]) -> tuple[Bar, ...]:
-    """Make the bars of Isthmus over brokers of other products."""
-    return tuple(
-        Bar(case.name, Measure.RATE, both(1.0), other) for case in cases for other in _OTHERS[2:]
+def _beside_others(name: str, title: str, cases: Sequence[Case]) -> Row:
+    """Make a row with other products, which Isthmus is to equal in its last case."""
+    others = ("nats", "mirror-maker")
+    return Row(
+        f"others-{name}",
+        f"other products: one hop over {title}",
+        one_hop,
+        ("isthmus", "federation", *others),
+        cases,
+        tuple(Bar(cases[-1].name, Measure.RATE, both(1.0), other) for other in others),
+        warm_up=_COMPILED,
     )
 
 
@@ -149,24 +155,9 @@ ROWS = {
             (_NOISE,),
             (Bar(_NOISE.name, Measure.RATE, both(1.0), "federation"),),
         ),
-        Row(
-            "others-round-trip",
-            "other products over a round trip of 0, 100 and 200 ms",
-            one_hop,
-            _OTHERS,
-            _ROUND_TRIPS[:3],
-            _not_slower(_ROUND_TRIPS[2:3]),
-            warm_up=_COMPILED,
-        ),
-        Row(
-            "others-line20",
-            "other products over 20 Mbit/s, round trip 20 ms",
-            one_hop,
-            _OTHERS,
-            (_SHOP, _NOISE),
-            _not_slower((_SHOP, _NOISE)),
-            warm_up=_COMPILED,
-        ),
+        _beside_others("round-trip", "a round trip of 0, 100 and 200 ms", _ROUND_TRIPS[:3]),
+        _beside_others("line20-json", "20 Mbit/s, round trip 20 ms: JSON of a shop", (_SHOP,)),
+        _beside_others("line20-noise", "20 Mbit/s, round trip 20 ms: incompressible", (_NOISE,)),
         Row(
             "uplink8",
             "one site's uplink of 20 Mbit/s, 8 branches that each want an eighth: JSON of a shop",

@@ -30,6 +30,13 @@ class Lines:
             return 0.0
         return self.condition.outward.delay_ms + self.condition.inward.delay_ms
 
+    async def reset(self, way: str) -> None:
+        """Break all connections of a way, which has to make them anew."""
+        if self._control is not None:
+            for line in self._open:
+                if line.startswith(f"{way}: "):
+                    await self._control.reset(line)
+
     async def port_of(
         self,
         way: str,

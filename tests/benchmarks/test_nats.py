@@ -74,21 +74,20 @@ def test_each_message_of_a_stream_is_acknowledged_by_itself() -> None:
 
 
 def test_a_destination_s_server_is_a_leaf_of_the_origin_s() -> None:
-    site = NatsSite("site1", Path("/some/site1"), 4222, 7422, 8222)
+    site = NatsSite("site1", Path("/some/site1"), 4222, 7422, 20002, 8222)
     text = config.server_config(site, [20001])
     assert 'remotes: [\n    { url: "nats-leaf://127.0.0.1:20001" }\n  ]' in text
     assert 'listen: "127.0.0.1:4222"' in text
+    assert 'listen: "127.0.0.1:7422"\n  advertise: "127.0.0.1:20002"' in text
     assert "domain: site1" in text
     assert "remotes: [\n  ]" in config.server_config(site, [])
 
 
-def test_a_destination_s_stream_has_a_source_in_the_domain_of_each_origin() -> None:
-    stream = config.sourced_stream(["site0", "site2"])
+def test_a_destination_s_stream_has_its_source_in_the_origin_s_domain() -> None:
+    stream = config.sourced_stream("site0")
     assert "subjects" not in stream
-    assert [source["external"]["api"] for source in stream["sources"]] == [
-        "$JS.site0.API",
-        "$JS.site2.API",
-    ]
+    (source,) = stream["sources"]
+    assert (source["name"], source["external"]["api"]) == (config.STREAM, "$JS.site0.API")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ _SUBJECTS = "orders"
 
 @dataclass(frozen=True, slots=True)
 class NatsSite:
-    """Server of a site and its ports."""
+    """Server of a site and its ports; leafs dial `line_port`, which leads to `leaf_port`."""
 
     name: str
     folder: Path
     client_port: int
     leaf_port: int
+    line_port: int
     monitor_port: int
 
 
@@ -33,21 +34,20 @@ def server_config(site: NatsSite, remotes: Sequence[int]) -> str:
     """Return a server's configuration file; `remotes` are the ports of servers that this one is a
     leaf of.
 
-    The leaf compresses by the round trip (NATS' default), which is measured with each ping: they
-    come every second instead of every two minutes, so that another line is noticed soon.
+    A leaf that connects anew goes to where its server says, which has to be the line again.
     """
     urls = "".join(f'    {{ url: "nats-leaf://127.0.0.1:{port}" }}\n' for port in remotes)
     return f"""\
 server_name: {site.name}
 listen: "127.0.0.1:{site.client_port}"
 http: "127.0.0.1:{site.monitor_port}"
-ping_interval: "1s"
 jetstream {{
   store_dir: "{site.folder}"
   domain: {site.name}
 }}
 leafnodes {{
   listen: "127.0.0.1:{site.leaf_port}"
+  advertise: "127.0.0.1:{site.line_port}"
   remotes: [
 {urls}  ]
 }}
@@ -59,10 +59,10 @@ def origin_stream() -> Mapping[str, Any]:
     return {**_STREAM, "subjects": [f"{_SUBJECTS}.>"]}
 
 
-def sourced_stream(origins: Sequence[str]) -> Mapping[str, Any]:
+def sourced_stream(origin: str) -> Mapping[str, Any]:
     """Return the request for a destination's stream."""
-    external = [{"api": f"$JS.{origin}.API", "deliver": ""} for origin in origins]
-    return {**_STREAM, "sources": [{"name": STREAM, "external": one} for one in external]}
+    external = {"api": f"$JS.{origin}.API", "deliver": ""}
+    return {**_STREAM, "sources": [{"name": STREAM, "external": external}]}
 
 
 def pull_consumer() -> Mapping[str, Any]:
