@@ -28,6 +28,7 @@ class NatsConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.ended: Exception | None = None
+        self.on_ended: Callable[[Exception], None] = lambda _: None
         self.inbox = b"_INBOX." + os.urandom(11).hex().encode()
         """Prefix of the connection's own subjects."""
         self._parser = Parser()
@@ -106,6 +107,7 @@ class NatsConnection(asyncio.Protocol):
 
     def connection_lost(self, reason: Exception | None) -> None:
         self.ended = self.ended or reason or ConnectionError("closed")
+        self.on_ended(self.ended)
         self._may_write.set()
 
     def pause_writing(self) -> None:

@@ -87,8 +87,12 @@ class NatsSink(RunArrivals):
     async def consume(self) -> None:
         """Connect, and pull from now on. Raises OSError."""
         self._connection = await NatsConnection.open(self._uri)
+        self._connection.on_ended = self._end
         self._inbox = self._connection.subscribe("pulled", self._take)
         self._pull()
+
+    def _end(self, reason: Exception) -> None:
+        self.ended = reason
 
     def _pull(self) -> None:
         assert self._connection is not None
