@@ -133,6 +133,7 @@ class FlowDelivery:
                 if not await self._deliver(builder.take()):
                     return
                 self._is_busy = False
+                self._order.raise_error()
                 self._rest()
         except asyncio.CancelledError:
             self._order.cancel()

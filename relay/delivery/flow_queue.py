@@ -88,7 +88,14 @@ class FlowQueue:
 
     def hurry(self) -> None:
         """Have the worker take what is there now, and look around if nothing is."""
+        self._stop_gathering()
         self._changed.set()
+
+    def _stop_gathering(self) -> None:
+        self._gathered = 0
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
 
     async def room(self, timeout_s: float) -> None:
         """Wait a little for room, unless the flow stands anyway."""
@@ -99,7 +106,7 @@ class FlowQueue:
     async def jobs(self) -> AsyncIterator[list[Job]]:
         """Yield all batches at hand, each time, until the node stops."""
         while not self._context.stopping.is_set():
-            if self._jobs:
+            if self._jobs and self._gathering is None:
                 yield self._take()
             elif self._behind:
                 async for jobs in self._reread():
@@ -175,8 +182,6 @@ class FlowQueue:
 
     def _clear(self) -> None:
         self._jobs.clear()
-        self._bytes = self._gathered = 0
+        self._bytes = 0
         self._room.set()
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
+        self._stop_gathering()

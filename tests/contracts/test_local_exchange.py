@@ -124,6 +124,22 @@ async def test_every_message_gets_its_answer(site: Site) -> None:
     await exchange.close()
 
 
+async def test_who_asks_is_told_when_all_are_sent_and_before_any_answer(site: Site) -> None:
+    exchange = await site.open()
+    told: list[str] = []
+    publishing = asyncio.create_task(
+        exchange.publish(
+            "orders", [MESSAGE] * 300, timeout_s=10, on_sent=lambda: told.append("sent")
+        )
+    )
+    publishing.add_done_callback(lambda _: told.append("answered"))
+    await publishing
+    with pytest.raises(ExchangeMissing):
+        await exchange.publish("missing", [MESSAGE], timeout_s=10, on_sent=lambda: told.append("?"))
+    assert told == ["sent", "answered"]
+    await exchange.close()
+
+
 async def test_what_no_queue_wants_is_unrouted(site: Site) -> None:
     exchange = await site.open()
     answers = await exchange.publish("nowhere", [MESSAGE, MESSAGE], timeout_s=10)
