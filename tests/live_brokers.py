@@ -26,6 +26,7 @@ from isthmus.brokers.local_brokers import LocalBroker
 from isthmus.brokers.ports import free_ports
 from isthmus.brokers.private_brokers import peered
 from tests.local_cluster import LocalCluster, local_cluster
+from tests.waiting import until
 
 START_WITHIN_S = 180.0
 """Patience for a machine on which many wait for a processor."""
@@ -139,6 +140,20 @@ async def rabbitmqctl(
     output, _ = await asyncio.wait_for(program.communicate(entered), within_s)
     assert program.returncode == 0, output.decode()
     return output.decode()
+
+
+async def take_all_memory(broker: LocalBroker) -> None:
+    """Set a memory limit of nothing; return once every connection is about to be blocked.
+
+    A broker blocks a connection at the first message that comes after the connection has learnt of
+    the alarm, which is some time after `rabbitmqctl` has returned.
+    """
+    await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0")
+
+    async def all_know() -> bool:
+        return "running" not in await rabbitmqctl(broker, "-q", "list_connections", "state")
+
+    await until(all_know, "every connection knows of the alarm", 60)
 
 
 def local_broker(

@@ -57,7 +57,7 @@ class HotTail:
         self._choosy: dict[asyncio.Future[None], Wish] = {}
         """Waiting readers with a wish, in order of arrival."""
         self._choosy_for: dict[str, dict[asyncio.Future[None], Wish]] = {}
-        """The same readers by site whose batches they wait for."""
+        """Waiting readers with a wish by site whose batches they wait for."""
         self._new: list[BatchHeader] = []
         """Batches appended since the last `appended`."""
         self._unread_bytes = 0

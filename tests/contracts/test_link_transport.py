@@ -13,7 +13,7 @@ from relay.links.transport.link_end import Carried, LinkEnd, LinkTaken, LinkUnre
 from relay.links.wire import HEAD_BYTES
 from tests.conftest import Eventually, LocalBrokerFactory
 from tests.contracts.link_roads import QUEUE_BYTES, MemoryRoad, RabbitRoad, Road, frame, listening
-from tests.live_brokers import Vhost, rabbitmqctl
+from tests.live_brokers import Vhost, rabbitmqctl, take_all_memory
 from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 from wan_proxy.proxy import WanProxy
@@ -327,7 +327,7 @@ async def test_a_broker_that_blocks_says_so_and_goes_on_afterwards(
         await road.open()
         receiver, sender = await road.receiver(), await road.sender()
         at_receiver = listening(receiver)
-        await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0")
+        await take_all_memory(broker)
         sender.send(frame("waits"))
         await eventually(lambda: sender.status.blocked, "blocked", deadline_s=30)
         await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.9")

@@ -20,7 +20,7 @@ from relay.bulk_amqp import (
     connect,
 )
 from tests.conftest import Eventually, LocalBrokerFactory
-from tests.live_brokers import Vhost, rabbitmqctl
+from tests.live_brokers import Vhost, rabbitmqctl, take_all_memory
 from tests.relay.bulk_amqp.live_channels import PLAIN, Connect, Inbox, started_publisher
 
 
@@ -131,7 +131,7 @@ async def test_a_killed_broker_leaves_unconfirmed_publishes_unknown(
     publishing.on_blocked = told.append
 
     # A memory limit of nothing: publishers are blocked, so nothing more is confirmed.
-    await _set_memory_limit(broker, 0.0)
+    await take_all_memory(broker)
     blocked = publisher.publish_many([("", b"q", PLAIN, bytes(1000))] * 100)
     await eventually(lambda: publishing.blocked, "blocked", deadline_s=20)
     assert told == [publishing.blocked]
@@ -140,14 +140,14 @@ async def test_a_killed_broker_leaves_unconfirmed_publishes_unknown(
     assert 100_000 <= publisher.unconfirmed_bytes <= 110_000
     await eventually(lambda: publisher.oldest_unconfirmed_age > 0, "some age")
 
-    await _set_memory_limit(broker, 0.6)
+    await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.6")
     assert (await asyncio.wait_for(publisher.wait(blocked), 20)).all_routed
     await eventually(lambda: publishing.blocked is None, "unblocked", deadline_s=20)
     assert (publisher.unconfirmed_messages, publisher.unconfirmed_bytes) == (0, 0)
     assert publisher.oldest_unconfirmed_age == 0
     assert told[-1] is None
 
-    await _set_memory_limit(broker, 0.0)
+    await take_all_memory(broker)
     last = publisher.publish_many([("", b"q", PLAIN, b"last")] * 2)
     await eventually(lambda: publishing.blocked, "blocked again", deadline_s=20)
     broker.kill()
@@ -156,8 +156,3 @@ async def test_a_killed_broker_leaves_unconfirmed_publishes_unknown(
     assert isinstance(await asyncio.wait_for(consuming.wait_closed(), 10), ConnectionLost)
     assert isinstance(publishing.close_reason, ConnectionLost)
     assert inbox.ended == [consuming.close_reason]
-
-
-async def _set_memory_limit(broker: LocalBroker, fraction: float) -> None:
-    """Of the machine's memory; none blocks every publisher at once."""
-    await rabbitmqctl(broker, "set_vm_memory_high_watermark", str(fraction))

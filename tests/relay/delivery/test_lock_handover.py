@@ -17,7 +17,7 @@ from relay.delivery.rabbit_exchange import RabbitExchange, open_exchange
 from relay.node.parts import SETTLE_S
 from relay.waiters import Signal
 from tests.conftest import LocalBrokerFactory
-from tests.live_brokers import Vhost, own_vhost, rabbitmqctl
+from tests.live_brokers import Vhost, own_vhost, rabbitmqctl, take_all_memory
 from tests.waiting import until
 
 pytestmark = pytest.mark.long  # a broker of its own
@@ -63,7 +63,7 @@ async def test_nothing_of_a_dead_deliverer_comes_behind_its_successor(
     one = Outgoing(b"key", NONE_PRESENT, b"first".ljust(2000, b"."))
     assert await first.publish("orders", [one], timeout_s=30) == [Answer.CONFIRMED]
     # Under an alarm the broker reads no more of a publisher than its first message.
-    await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0")
+    await take_all_memory(broker)
     publishing = asyncio.create_task(first.publish("orders", [one] * COUNT, timeout_s=60))
     await until(lambda: first.blocked, "blocked", 60)
     first._connection.abort("killed")
