@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from isthmus.brokers.config import BrokerUser
-from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import (
     AuthenticationFailed,
     Channel,
