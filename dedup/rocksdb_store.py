@@ -3,13 +3,15 @@
 rocksdict holds the interpreter's lock during `write`, a synced one included, which would stop every
 coroutine for the length of an fsync (5 ms and more); it releases the lock in `flush_wal`. So writes
 never sync by themselves: they go to the write-ahead log in microseconds, in the caller's thread,
-and one thread flushes for all waiting callers (group commit).
+and one thread flushes for all waiting callers (group commit). Where the disk is so quick that the
+way to that thread and back takes longer, the caller's thread flushes (`SyncPlace`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,6 +53,37 @@ class RocksdbSettings:
     open_files: int = 64
 
 
+class SyncPlace:
+    """Place of the next sync: at once in the caller's thread while syncs there take less than
+    `QUICK_S`, else in a thread of its own, with a trial now and then.
+    """
+
+    QUICK_S = 0.001
+    STRIKES = 2
+    """Number of slow syncs in a row that count: one may be a busy processor's."""
+    TRIAL_EVERY = 64
+
+    def __init__(self) -> None:
+        self._strikes = 0
+        self._elsewhere = 0
+
+    @property
+    def is_here(self) -> bool:
+        """True if the caller's thread is to sync."""
+        return not self._elsewhere
+
+    def took(self, seconds: float) -> None:
+        """Note how long a sync in the caller's thread took."""
+        self._strikes = self._strikes + 1 if seconds >= self.QUICK_S else 0
+        if self._strikes >= self.STRIKES:
+            self._elsewhere = self.TRIAL_EVERY
+            self._strikes = self.STRIKES - 1
+
+    def went_elsewhere(self) -> None:
+        """Note a sync in the other thread."""
+        self._elsewhere = max(0, self._elsewhere - 1)
+
+
 class RocksdbStore:
     """`Store` in a folder. `point_tables` are read by single keys and get filters."""
 
@@ -83,6 +116,7 @@ class RocksdbStore:
         self._on_disk = 0
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="store-sync")
         self._flushing = False
+        self._place = SyncPlace()
         self._waiting: list[asyncio.Future[None]] = []
 
     def _open(self, tables: Sequence[str]) -> Rdict:
@@ -227,6 +261,11 @@ class RocksdbStore:
         self._check()
         if self._on_disk == self._written:
             return
+        if self._place.is_here and not self._flushing:
+            began = time.perf_counter()
+            self._flush()
+            self._place.took(time.perf_counter() - began)
+            return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         if not self._flushing:
@@ -241,6 +280,7 @@ class RocksdbStore:
         """Sync once for all present waiters; later ones get the next sync."""
         group, self._waiting = self._waiting, []
         self._flushing = True
+        self._place.went_elsewhere()
         loop = asyncio.get_running_loop()
         flushed = loop.run_in_executor(self._flusher, self._flush)
 

@@ -93,14 +93,20 @@ class Publisher:
         """Wait for the publication's outcome: nacked, returned, unknown. Time-outs are the
         caller's.
         """
-        if publication.outcome is not None:
-            return publication.outcome
+        return await asyncio.shield(self.outcome(publication))
+
+    def outcome(self, publication: Publication) -> asyncio.Future[PublishOutcome]:
+        """Return the future of the publication's outcome, which several may wait for."""
         if self._ledger is None:
             raise Misuse("without confirms nobody says what became of a message")
         future = self._waiting.get(publication)
         if future is None:
-            future = self._waiting[publication] = self.channel.connection.loop.create_future()
-        return await asyncio.shield(future)
+            future = self.channel.connection.loop.create_future()
+            if publication.outcome is not None:
+                future.set_result(publication.outcome)
+            else:
+                self._waiting[publication] = future
+        return future
 
     async def drain(self) -> None:
         """Wait while the socket takes no more (high-water mark). Raises ConnectionClosed."""

@@ -115,6 +115,8 @@ class DeliveryContext:
     random: Callable[[], float]
     exchange: Callable[[], Awaitable[LocalExchange | None]]
     """Wait for the open connection to the site's broker; None when the node stops."""
+    open_exchange: Callable[[], LocalExchange | None]
+    """Return the connection to the site's broker if open at present."""
     window_ms: int
     position: Place | None = None
     """Position stored last."""

@@ -59,6 +59,11 @@ class DeliveryConnection:
     def blocked(self) -> bool:
         return self._present is not None and self._present.blocked
 
+    def open_exchange(self) -> LocalExchange | None:
+        """Return the connection if open at present."""
+        present = self._present
+        return None if present is None or present.closed.done() else present
+
     async def exchange(self) -> LocalExchange | None:
         """Return the open connection after waiting for one, or None when the node stops first."""
         while self._present is None or self._present.closed.done():
@@ -221,7 +226,7 @@ class Deliverer:
         delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
 
     def _start(self, flow: Flow) -> FlowDelivery:
-        delivery = self._flows[flow] = FlowDelivery(flow, self._context)
+        delivery = self._flows[flow] = FlowDelivery(flow, self._context, self._on_error)
         if delivery.is_own:
             self._own.setdefault(flow.exchange, []).append(delivery)
         worker = asyncio.create_task(delivery.run(), name=f"deliver {flow.exchange}@{flow.origin}")
@@ -230,5 +235,11 @@ class Deliverer:
         return delivery
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
-        if not worker.cancelled() and worker.exception() and not self._failed.done():
-            self._failed.set_exception(worker.exception() or RuntimeError("a flow ended"))
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None:
+            self._on_error(error)
+
+    def _on_error(self, error: BaseException) -> None:
+        """End the deliverer with a flow's error."""
+        if not self._failed.done():
+            self._failed.set_exception(error)

@@ -9,8 +9,9 @@ the next chunk go to the broker while the former is being confirmed.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from dedup.barrier import Verdict
 from dedup.store import Changes
@@ -19,6 +20,7 @@ from relay.batches.batch import Flow, Place
 from relay.delivery.chunk import (
     UNDELIVERED,
     DeliveryChunk,
+    Part,
     count_outcomes,
     delivered_row,
     void_row,
@@ -28,6 +30,7 @@ from relay.delivery.chunk_order import ChunkOrder, ChunkTurn
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
+from relay.delivery.local_exchange import Answer
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
 from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
@@ -42,7 +45,10 @@ log = logging.getLogger(__name__)
 class FlowDelivery:
     """One flow's worker: `run` delivers the queue's batches until the node stops."""
 
-    def __init__(self, flow: Flow, context: DeliveryContext) -> None:
+    def __init__(
+        self, flow: Flow, context: DeliveryContext, on_error: Callable[[Exception], None]
+    ) -> None:
+        """`on_error` gets what a chunk's delivery raises: the node has to end."""
         self.flow = flow
         self.queue = FlowQueue(flow, context)
         self.waiting = ""
@@ -56,7 +62,7 @@ class FlowDelivery:
         """True for messages of the site's own, which only a repair delivers."""
         self._builder = ChunkBuilder(flow, self._state, context)
         self._publisher = FlowPublisher(flow, context, self._stand, self._save)
-        self._order = ChunkOrder(self._deliver_in_turn, self._rest)
+        self._order = ChunkOrder(self._deliver_in_turn, self._rest, on_error)
         self._is_busy = False
         """True while jobs are at hand that are in no chunk yet."""
 
@@ -122,31 +128,33 @@ class FlowDelivery:
         self._stand("")
 
     async def _run(self) -> None:
-        builder = self._builder
         try:
-            async for jobs in self.queue.jobs():
-                self._is_busy = True
-                for job in jobs:
-                    if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
-                        return
-                    builder.add(job)
-                if not await self._deliver(builder.take()):
-                    return
-                self._is_busy = False
-                self._order.raise_error()
-                self._rest()
-        except asyncio.CancelledError:
-            self._order.cancel()
+            await self._take_jobs()
+            await self._order.settled()
+        except LogGap:
+            await self._order.settled()
             raise
         finally:
-            await self._order.settled()
+            await self._order.end()  # by then none is under way, or an error ends the node
+
+    async def _take_jobs(self) -> None:
+        builder = self._builder
+        async for jobs in self.queue.jobs():
+            self._is_busy = True
+            for job in jobs:
+                if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
+                    return
+                builder.add(job)
+            if not await self._deliver(builder.take()):
+                return
+            self._is_busy = False
+            self._rest()
 
     def _rest(self) -> None:
-        """Note that the flow has nothing to do, unless it has; have an error seen."""
-        if self._order.error is not None:
-            self.queue.hurry()
-        elif not (
+        """Note that the flow has nothing to do, unless it has."""
+        if not (
             self._is_busy
+            or self._order.is_broken
             or not self._order.is_empty
             or not self.queue.is_empty
             or self._builder.holds_fragments
@@ -160,7 +168,6 @@ class FlowDelivery:
 
     async def _deliver(self, chunk: DeliveryChunk) -> bool:
         """Begin to deliver the chunk; return once the next may come, False if the node stops."""
-        self._order.raise_error()
         if not chunk.parts:
             return True
         if self.is_own and not chunk.is_repair:
@@ -172,59 +179,86 @@ class FlowDelivery:
 
     async def _deliver_in_turn(self, turn: ChunkTurn) -> bool:
         """Deliver the whole chunk; return False if the node stops before the end."""
-        try:
-            return await self._deliver_whole(turn)
-        finally:
-            self._builder.over(turn.chunk)
-
-    async def _deliver_whole(self, turn: ChunkTurn) -> bool:
         chunk = turn.chunk
-        exchange = await self._exchange(turn)
-        if exchange is None:
+        try:
+            answers = None if turn.has_come else await self._go_ahead(turn)
+            if answers is not None:
+                self._publisher.answered_ahead(turn, await answers)
+                if not await turn.come_or_trouble():
+                    self._save(chunk, in_turn=False)  # other flows may wait for these messages
+            if await turn.come() and await self._deliver_alone(turn, announced=answers is not None):
+                return True
             self._abandon(turn)
             return False
-        announced = False
+        finally:
+            self._builder.over(chunk)
+
+    async def _go_ahead(self, turn: ChunkTurn) -> Coroutine[Any, Any, list[Answer]] | None:
+        """Claim, announce and hand over the whole chunk before its turn. Return what waits for the
+        answers; None, with everything taken back, if the chunk has to wait for its turn.
+        """
+        chunk = turn.chunk
+        if turn.channel_before is None or self._context.held or chunk.is_repair:
+            return None
+        pending = chunk.pending()
+        if not pending or chunk.expire(pending, self._context.now_ms()):
+            return None
+        self._judge(chunk, pending)
+        if not chunk.is_plain:
+            self._take_back(chunk)
+            return None
+        crash_points.reach("delivery.judged")
+        await self._announce(chunk)
+        crash_points.reach("delivery.announced")
+        answers = None if self._context.held else self._publisher.publish_ahead(turn)
+        if answers is None:
+            self._take_back(chunk)
+        return answers
+
+    def _take_back(self, chunk: DeliveryChunk) -> None:
+        """End the chunk's claims, for which other flows may wait, and withdraw what was announced:
+        nothing of it was sent.
+        """
+        self._release(chunk)
+        chunk.conflicts.clear()
+        self._withdraw_unsent(chunk)
+
+    async def _deliver_alone(self, turn: ChunkTurn, *, announced: bool) -> bool:
+        """Deliver what is left of the chunk, whose turn has come; False if the node stops first."""
+        chunk = turn.chunk
+        exchange = await self._exchange(chunk)
+        if exchange is None:
+            return False
         while pending := chunk.pending():
             # Before anything is announced: unsent messages are not in doubt.
             if self._context.held:
-                if not await turn.first() or not await self._publisher.released():
-                    break
+                if not await self._publisher.released():
+                    return False
                 continue
-            chunk.expire(pending, self._context.now_ms())
+            if chunk.expire(pending, self._context.now_ms()):
+                continue
             if chunk.is_repair:
-                if not await turn.first():
-                    break
                 await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
-            ready = self._judge(chunk, chunk.pending())
-            if not chunk.is_plain and not turn.is_first:
-                # Claims of a chunk that waits could have two flows wait for each other for ever.
-                self._release(chunk)
-                chunk.conflicts.clear()
-                if not await turn.first():
-                    break
-                continue
+            # What went ahead and was refused is claimed still.
+            ready = pending if chunk.judged else self._judge(chunk, chunk.pending())
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
             if not ready:
                 if not await self._wait_for_claim(chunk):
-                    break
+                    return False
                 continue
             if not announced:
                 announced = True
                 crash_points.reach("delivery.judged")
                 await self._announce(chunk)
                 crash_points.reach("delivery.announced")
-            if not await self._publisher.publish(turn, ready, exchange) or not await turn.first():
-                break
+            if not await self._publisher.publish(turn, ready, exchange):
+                return False
             crash_points.reach("delivery.confirmed")
             self._save(chunk)
             crash_points.reach("delivery.committed")
-        else:
-            if await turn.first():
-                self._save(chunk)
-                return True
-        self._abandon(turn)
-        return False
+        self._save(chunk)
+        return True
 
     def _enter(self, chunk: DeliveryChunk) -> None:
         """Enter the site's own messages into the barrier: the site's queues have them already."""
@@ -247,13 +281,11 @@ class FlowDelivery:
                 self._context.state.write(writing)
         self._save(chunk)
 
-    async def _exchange(self, turn: ChunkTurn) -> str | None:
+    async def _exchange(self, chunk: DeliveryChunk) -> str | None:
         """Wait for the exchange in the mesh and return its name; None when the node stops."""
         while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
-            if not turn.chunk.pending():
+            if not chunk.pending():
                 return ""
-            if not await turn.first():
-                return None
             self._stand(f"the mesh file has no exchange {self.flow.exchange!r}: `isthmus apply`")
             if not await self._context.sleep(self._context.settings.parked_poll_s):
                 return None
@@ -414,13 +446,27 @@ class FlowDelivery:
     def _abandon(self, turn: ChunkTurn) -> None:
         """Release all claims as the node stops, and withdraw what was never sent."""
         chunk = turn.chunk
-        self._save(chunk, in_turn=turn.is_first)
+        self._save(chunk, in_turn=turn.has_come)
         self._release(chunk)
+        self._withdraw_unsent(chunk)
+
+    def _withdraw_unsent(self, chunk: DeliveryChunk) -> None:
+        """Withdraw what was announced and is not in doubt: messages never sent, and batches whose
+        identities are all committed though their turn never came.
+        """
         unsent = [
             Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
             for part in chunk.parts
-            if (first := chunk.first_unsent(part.start, part.end)) < part.end
+            if (first := self._first_not_in_doubt(chunk, part)) < part.end
         ]
-        writing = Commit()
-        self._move(withdraw(self._state, unsent), writing)
-        self._context.state.write(writing)
+        state = withdraw(self._state, unsent)
+        if state != self._state:
+            writing = Commit()
+            self._move(state, writing)
+            self._context.state.write(writing)
+
+    @staticmethod
+    def _first_not_in_doubt(chunk: DeliveryChunk, part: Part) -> int:
+        if chunk.keys and chunk.first_pending(part.start, part.end) == part.end:
+            return part.start
+        return chunk.first_unsent(part.start, part.end)

@@ -7,8 +7,9 @@ last attempt the message is a dead letter. A message sent without an answer is s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import takewhile
+from typing import Any
 
 from federation.mesh import RetryRule
 from relay.batches.batch import Flow
@@ -45,6 +46,43 @@ class FlowPublisher:
         self._save = save
         self._connection_lost = False
 
+    def publish_ahead(self, turn: ChunkTurn) -> Coroutine[Any, Any, list[Answer]] | None:
+        """Hand the whole chunk to the broker, behind the chunk before. Return what waits for the
+        answers; None, with nothing sent, if that cannot be at once: then the chunk waits for its
+        turn.
+        """
+        context, chunk, channel = self._context, turn.chunk, turn.channel_before
+        exchange, local = context.mesh.exchanges.get(self._flow.exchange), context.open_exchange()
+        if channel is None or exchange is None or local is None:
+            return None
+        numbers, messages = chunk.outgoing(list(range(len(chunk))), context.now_ms())
+        if len(numbers) < len(chunk):
+            return None
+        timeout_s = context.settings.confirm_timeout_s
+        answers = local.publish_next(
+            exchange.delivers_to, messages, channel=channel, timeout_s=timeout_s
+        )
+        if answers is not None:
+            turn.handed_over(channel)
+        return answers
+
+    def answered_ahead(self, turn: ChunkTurn, answers: Sequence[Answer]) -> None:
+        """Note the answers of a chunk that went ahead. A message without an answer is sent again
+        with the others: the chunk before may have ended the channel.
+        """
+        numbers = list(range(len(turn.chunk)))
+        self._answered(turn, numbers, answers, connected=False)
+
+    def _answered(
+        self, turn: ChunkTurn, numbers: list[int], answers: Sequence[Answer], *, connected: bool
+    ) -> None:
+        turn.chunk.sent.update(numbers)
+        if answers.count(Answer.CONFIRMED) == len(answers):
+            turn.chunk.delivered(numbers)
+            return
+        turn.is_in_trouble.set()
+        turn.chunk.answered(numbers, answers, _now(), connected=connected)
+
     async def publish(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
         """Publish until none of these is pending; return False if the node stops before."""
         chunk = turn.chunk
@@ -53,7 +91,7 @@ class FlowPublisher:
             if attempts.get(todo[0]):
                 delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
                 if delay_s is None:
-                    if not await self._bury(turn, todo[0]):
+                    if not await self._bury(chunk, todo[0]):
                         return False
                     continue
                 self._save(chunk)
@@ -81,9 +119,7 @@ class FlowPublisher:
             self._stand("")
 
     async def _attempt(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
-        """Publish these once, note the outcomes, and wait for the turn to settle; return False if
-        the node stops before.
-        """
+        """Publish these once and note the outcomes; return False if the node stops before."""
         chunk = turn.chunk
         now_ms = self._context.now_ms()
         if chunk.expire(numbers, now_ms):
@@ -91,44 +127,36 @@ class FlowPublisher:
         for number in [
             n for n in sorted(chunk.reasons) if n in numbers and n not in chunk.attempts
         ]:
-            if not await self._quarantine(turn, number):
+            if not await self._quarantine(chunk, number):
                 return False
             numbers.remove(number)
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
             return True  # all expired, or found unreadable just now
-        answers = await self._send(exchange, messages, turn, whole=len(messages) == len(chunk))
+        on_sent = turn.handed_over if len(messages) == len(chunk) else None
+        answers = await self._send(exchange, messages, on_sent)
         if answers is None:
             return False  # nothing was sent: no connection, or a refusal
-        chunk.sent.update(sent)
-        if answers.count(Answer.CONFIRMED) == len(answers):
-            chunk.delivered(sent)
-        else:
-            turn.is_in_trouble = True
-            chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
-        return await turn.first()
+        self._answered(turn, sent, answers, connected=not self._connection_lost)
+        return True
 
     async def _send(
-        self, exchange: str, messages: Sequence[Outgoing], turn: ChunkTurn, *, whole: bool = False
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer] | None:
-        """Hand over to the site's broker, however long away; return None when the node stops.
-        `whole`: these are all messages of the chunk.
-        """
+        """Hand over to the site's broker, however long away; return None when the node stops."""
         while True:
             local = await self._context.exchange()
             if local is None:
                 return None
-            if turn.is_behind_trouble:
-                # Chunks before have to be sent again, and come first.
-                if not await turn.first():
-                    return None
-                continue
             try:
                 answers = await local.publish(
                     exchange,
                     messages,
                     timeout_s=self._context.settings.confirm_timeout_s,
-                    on_sent=turn.handed_over if whole else None,
+                    on_sent=on_sent,
                 )
             except (ExchangeMissing, ExchangeRefused) as error:
                 self._stand(str(error))
@@ -141,27 +169,24 @@ class FlowPublisher:
             else:
                 self._connection_lost = local.closed.done()
                 return answers
-            if not await turn.first():
-                return None
 
-    async def _bury(self, turn: ChunkTurn, number: int) -> bool:
+    async def _bury(self, chunk: DeliveryChunk, number: int) -> bool:
         """Send a message that was refused too often to the dead letters."""
-        letter = dead_letter_of(turn.chunk, number, self._context.settings)
-        return await self._put_aside(turn, number, letter, Outcome.DEAD)
+        letter = dead_letter_of(chunk, number, self._context.settings)
+        return await self._put_aside(chunk, number, letter, Outcome.DEAD)
 
-    async def _quarantine(self, turn: ChunkTurn, number: int) -> bool:
+    async def _quarantine(self, chunk: DeliveryChunk, number: int) -> bool:
         """Send a message to the quarantine."""
-        kept = quarantined_of(turn.chunk, number, self._context.settings)
-        return await self._put_aside(turn, number, kept, Outcome.QUARANTINED)
+        kept = quarantined_of(chunk, number, self._context.settings)
+        return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
 
     async def _put_aside(
-        self, turn: ChunkTurn, number: int, message: Outgoing, outcome: Outcome
+        self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
         """Publish until the site's queue has the message; False if the node stops before."""
-        chunk = turn.chunk
         while True:
             queue = message.routing_key.decode()
-            answers = await self._send(queue, [message], turn)  # to the exchange of its name
+            answers = await self._send(queue, [message])  # to the exchange of its name
             if answers is None:
                 return False
             if answers[0] is Answer.CONFIRMED:

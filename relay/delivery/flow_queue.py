@@ -87,7 +87,7 @@ class FlowQueue:
         return True
 
     def hurry(self) -> None:
-        """Have the worker take what is there now, and look around if nothing is."""
+        """Have the worker take what is there now."""
         self._stop_gathering()
         self._changed.set()
 
@@ -115,8 +115,6 @@ class FlowQueue:
             else:
                 self._changed.clear()
                 await self._context.unless_stopping(self._changed)
-                if not self._jobs:
-                    yield []  # hurried: the worker has something to see
         if self._gathers and self._jobs:
             yield self._take()  # else the next start would read them again
 
@@ -140,6 +138,7 @@ class FlowQueue:
             self._empty(behind=False)
             return
         rejoin: Place | None = None
+        is_complete = False
         sent_back = settlement.times_sent_back
         self._rereading = True
         reader = context.log.reader(place, name=f"flow {self._flow.exchange}@{self._flow.origin}")
@@ -150,7 +149,6 @@ class FlowQueue:
                     return
                 if settlement.times_sent_back != sent_back:
                     # The site's reader met other batches, at another place: begin again.
-                    self._empty(behind=True)
                     return
                 jobs: list[Job] = []
                 for batch in batches:
@@ -164,6 +162,7 @@ class FlowQueue:
                         if self._behind:
                             self._empty(behind=False)
                         self._rereading = False
+                        is_complete = True
                         yield jobs
                         return
                 yield jobs
@@ -173,6 +172,8 @@ class FlowQueue:
                     self._empty(behind=False)
         finally:
             self._rereading = False
+            if not is_complete:
+                self._empty(behind=True)  # or the flow would seem to have nothing to do
             await reader.close()
 
     def _empty(self, *, behind: bool) -> None:

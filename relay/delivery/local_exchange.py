@@ -7,9 +7,9 @@ An object is one connection; once `closed`, for good. Twins: `rabbit_exchange.Ra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Outgoing(NamedTuple):
@@ -98,14 +98,28 @@ class LocalExchange(Protocol):
         messages: Sequence[Outgoing],
         *,
         timeout_s: float,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer]:
         """Publish in this order, mandatory, and wait for every answer; an answer a message.
-        `on_sent` is called once all are handed to the connection; not if one is UNSENDABLE.
+        `on_sent` gets the channel once all are handed over; not if one is UNSENDABLE.
 
         A message without an answer within `timeout_s` (which does not run while blocked), or before
         the connection goes, is UNKNOWN. Raises ExchangeMissing, ExchangeRefused and LocalClosed
         when nothing was published.
+        """
+        ...
+
+    def publish_next(
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        channel: object,
+        timeout_s: float,
+    ) -> Coroutine[Any, Any, list[Answer]] | None:
+        """Publish at once on the channel of messages that may still await their answers, so behind
+        those. Return what waits for the answers, or None, with nothing sent, where that cannot be:
+        the channel is another by now, or has brought no answer yet, or a message is UNSENDABLE.
         """
         ...
 

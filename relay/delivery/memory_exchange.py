@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from relay.delivery.local_exchange import (
     Answer,
@@ -37,9 +38,12 @@ class MemoryBroker:
         for queue in queues:
             self.messages.setdefault(queue, [])
 
-    def take(self, exchange: str, message: Outgoing) -> Answer:
+    def fits(self, message: Outgoing) -> bool:
         too_big = len(message.properties) > self.most_property_bytes
-        if too_big or len(message.body) > self.most_body_bytes:
+        return not (too_big or len(message.body) > self.most_body_bytes)
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        if not self.fits(message):
             return Answer.UNSENDABLE
         queues = self.exchanges[exchange]
         refused = False
@@ -70,6 +74,8 @@ class MemoryExchange:
         self._before_answer = before_answer
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.blocked = False
+        self._is_proven = False
+        """True once an answer has come: then the user may write here."""
 
     @property
     def closed(self) -> asyncio.Future[str]:
@@ -81,7 +87,7 @@ class MemoryExchange:
         messages: Sequence[Outgoing],
         *,
         timeout_s: float,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer]:
         if self._closed.done():
             raise LocalClosed(self._closed.result())
@@ -89,13 +95,40 @@ class MemoryExchange:
             raise ExchangeMissing(exchange)
         if exchange in self._broker.closed:
             raise ExchangeRefused(exchange)
+        answers = self._take(exchange, messages)
+        if on_sent is not None and Answer.UNSENDABLE not in answers:
+            on_sent(self)
+        return await self._answers(exchange, messages, answers, timeout_s)
+
+    def publish_next(
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        channel: object,
+        timeout_s: float,
+    ) -> Coroutine[Any, Any, list[Answer]] | None:
+        broker = self._broker
+        if channel is not self or not self._is_proven or self._closed.done():
+            return None
+        if exchange not in broker.exchanges or exchange in broker.closed:
+            return None
+        if not all(map(broker.fits, messages)):
+            return None
+        answers = self._take(exchange, messages)
+        return self._answers(exchange, messages, answers, timeout_s)
+
+    def _take(self, exchange: str, messages: Sequence[Outgoing]) -> list[Answer]:
         answers = []
         for message in messages:
             answers.append(self._broker.take(exchange, message))
             if self._closed.done():  # at this very message: the rest stays unsent
                 break
-        if on_sent is not None and Answer.UNSENDABLE not in answers:
-            on_sent()
+        return answers
+
+    async def _answers(
+        self, exchange: str, messages: Sequence[Outgoing], answers: list[Answer], timeout_s: float
+    ) -> list[Answer]:
         if self._before_answer is None:
             await asyncio.sleep(0)
         else:
@@ -107,6 +140,7 @@ class MemoryExchange:
                 return [Answer.UNKNOWN] * len(messages)
         if self._closed.done():
             return [Answer.UNKNOWN] * len(messages)
+        self._is_proven = True
         return answers
 
     def break_off(self, reason: str) -> None:

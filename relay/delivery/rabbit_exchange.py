@@ -11,8 +11,9 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from relay import crash_points
 from relay.bulk_amqp import (
@@ -57,6 +58,8 @@ class _Opened:
     channel: Channel
     publisher: Publisher
     publications: int = 0
+    is_proven: bool = False
+    """True once a publication was answered whole: the user may write here."""
 
 
 class RabbitExchange:
@@ -84,16 +87,11 @@ class RabbitExchange:
         messages: Sequence[Outgoing],
         *,
         timeout_s: float,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer]:
         try:
             opened = await self._open(exchange)
-            if self._lease is not None and not self._lease.is_held:
-                # A process that was stopped for long gets here before learning of the loss.
-                self._connection.abort("the deliverer's lease is over")
-            publisher = opened.publisher
-            publication = _hand_over(publisher, exchange, messages)
-            opened.publications += 1
+            publication = self._hand_over(opened, exchange, messages)
         except MessageUnsendable as error:
             rest = [*messages[: error.index], *messages[error.index + 1 :]]
             answers = await self.publish(exchange, rest, timeout_s=timeout_s) if rest else []
@@ -105,10 +103,50 @@ class RabbitExchange:
             if error.code == _NOT_FOUND:
                 raise ExchangeMissing(exchange) from error
             raise LocalClosed(str(error)) from error
-        crash_points.reach("delivery.sent")
         if on_sent is not None:
-            on_sent()
-        waiting = asyncio.ensure_future(publisher.wait(publication))
+            on_sent(opened)
+        return await self._answers(opened, exchange, messages, publication, timeout_s)
+
+    def publish_next(
+        self,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        *,
+        channel: object,
+        timeout_s: float,
+    ) -> Coroutine[Any, Any, list[Answer]] | None:
+        opened = self._opened.get(exchange)
+        if opened is None or opened is not channel or not opened.is_proven:
+            return None
+        try:
+            publication = self._hand_over(opened, exchange, messages)
+        except (MessageUnsendable, ChannelClosed, ConnectionClosed, ConnectionError):
+            return None  # `publish` says what it is
+        return self._answers(opened, exchange, messages, publication, timeout_s)
+
+    def _hand_over(
+        self, opened: _Opened, exchange: str, messages: Sequence[Outgoing]
+    ) -> Publication:
+        """Publish. Raises MessageUnsendable, ChannelClosed, ConnectionClosed, with nothing sent."""
+        if self._lease is not None and not self._lease.is_held:
+            # A process that was stopped for long gets here before learning of the loss.
+            self._connection.abort("the deliverer's lease is over")
+        publication = _publish(opened.publisher, exchange, messages)
+        opened.publications += 1
+        crash_points.reach("delivery.sent")
+        return publication
+
+    async def _answers(
+        self,
+        opened: _Opened,
+        exchange: str,
+        messages: Sequence[Outgoing],
+        publication: Publication,
+        timeout_s: float,
+    ) -> list[Answer]:
+        """Wait for the answers. Raises ExchangeRefused."""
+        publisher = opened.publisher
+        waiting = publisher.outcome(publication)
         timed_out = await self._wait(waiting, timeout_s)
         if timed_out:
             # Nobody waits for an answer from now on; closing the channel leaves no doubt about
@@ -134,6 +172,7 @@ class RabbitExchange:
                 await publisher.channel.close()
             if _no_right(opened, len(outcome.unknown) == len(messages)):
                 raise ExchangeRefused(exchange)
+            opened.is_proven = opened.is_proven or not outcome.unknown
         answers = [Answer.CONFIRMED] * len(messages)
         most_bytes = most_body_bytes(publisher.channel.close_reason)
         for sequence in outcome.returned:
@@ -186,7 +225,7 @@ class RabbitExchange:
             self._closed.set_result(str(reason))
 
 
-def _hand_over(publisher: Publisher, exchange: str, messages: Sequence[Outgoing]) -> Publication:
+def _publish(publisher: Publisher, exchange: str, messages: Sequence[Outgoing]) -> Publication:
     """Publish, by frames of the native core where it has stamped the messages."""
     if isinstance(messages, StampedMessages):
         channel = publisher.channel

@@ -245,6 +245,7 @@ class NodeParts:
             now_ms=self.machine.clock.wall_ms,
             random=chance,
             exchange=connection.exchange,
+            open_exchange=connection.open_exchange,
             window_ms=barrier.memory_ms,
             position=position,
             flows=dict(given.loaded.flows),

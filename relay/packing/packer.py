@@ -368,7 +368,11 @@ class Packer:
 
     def _on_neighbours_news(self) -> None:
         if self._remote:
-            self._settle_soon(ACK_S)
+            self._settle_soon(self._ack_within_s())
+
+    def _ack_within_s(self) -> float:
+        is_full = any(flow.acks.outstanding >= FULL_ACK_TAGS for flow in self._flows.values())
+        return FULL_ACK_S if is_full else ACK_S
 
     def _take(self, flow: FlowPacker, messages: Sequence[EgressMessage]) -> None:
         if self._ended.done() or self._stopping.is_set():
@@ -473,7 +477,6 @@ class Packer:
         self._metrics.batches += 1
         self._metrics.batch_bytes += done.size
         self._metrics.bytes += header.byte_count
-        is_full = False
         if isinstance(parcel, Parcel):
             self._metrics.messages += len(parcel.entries)
             unwanted = parcel.flow.is_unwanted(parcel)
@@ -486,11 +489,10 @@ class Packer:
                 remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
             parcel.flow.in_hand_bytes -= parcel.size
             parcel.flow.confirmed()
-            is_full = parcel.flow.acks.outstanding >= FULL_ACK_TAGS
         if not self._moving_on:
             self._moving_on = True
             self._loop.call_soon(self._move_on)
-        self._settle_soon(FULL_ACK_S if is_full else ACK_S)
+        self._settle_soon(self._ack_within_s())
 
     def _move_on(self) -> None:
         """Append whatever waited for confirmations, once for all in one turn of the loop."""

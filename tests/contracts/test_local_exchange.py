@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -124,20 +125,51 @@ async def test_every_message_gets_its_answer(site: Site) -> None:
     await exchange.close()
 
 
-async def test_who_asks_is_told_when_all_are_sent_and_before_any_answer(site: Site) -> None:
+async def test_who_asks_gets_the_channel_when_all_are_sent_and_before_any_answer(
+    site: Site,
+) -> None:
     exchange = await site.open()
-    told: list[str] = []
+    told: list[object] = []
     publishing = asyncio.create_task(
-        exchange.publish(
-            "orders", [MESSAGE] * 300, timeout_s=10, on_sent=lambda: told.append("sent")
-        )
+        exchange.publish("orders", [MESSAGE] * 300, timeout_s=10, on_sent=told.append)
     )
     publishing.add_done_callback(lambda _: told.append("answered"))
     await publishing
     with pytest.raises(ExchangeMissing):
-        await exchange.publish("missing", [MESSAGE], timeout_s=10, on_sent=lambda: told.append("?"))
-    assert told == ["sent", "answered"]
+        await exchange.publish("missing", [MESSAGE], timeout_s=10, on_sent=told.append)
+    assert len(told) == 2
+    assert told[1] == "answered"
     await exchange.close()
+
+
+async def test_the_next_messages_go_behind_those_that_wait_for_answers_on_their_channel(
+    site: Site,
+) -> None:
+    exchange = await site.open()
+    channels: list[object] = []
+
+    def publish_next(count: int, channel: object) -> Coroutine[Any, Any, list[Answer]] | None:
+        messages = [MESSAGE] * count
+        return exchange.publish_next("orders", messages, channel=channel, timeout_s=10)
+
+    async def publish(count: int) -> list[Answer]:
+        messages = [MESSAGE] * count
+        return await exchange.publish("orders", messages, timeout_s=10, on_sent=channels.append)
+
+    first = asyncio.create_task(publish(100))
+    while not channels:
+        await asyncio.sleep(0)
+    assert publish_next(1, channels[0]) is None, "no answer yet: the user may not write there"
+    assert await first == [Answer.CONFIRMED] * 100
+    assert publish_next(1, object()) is None
+    second = publish_next(50, channels[0])
+    third = publish_next(50, channels[0])
+    assert second is not None
+    assert third is not None
+    assert await third == await second == [Answer.CONFIRMED] * 50
+    await site.break_off(exchange)
+    assert publish_next(1, channels[0]) is None
+    assert await site.count("orders.queue") == 200
 
 
 async def test_what_no_queue_wants_is_unrouted(site: Site) -> None:

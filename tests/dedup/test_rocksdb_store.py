@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dedup.rocksdb_store import RocksdbStore
+from dedup.rocksdb_store import RocksdbStore, SyncPlace
 from dedup.store import Changes, StoreDamaged, StoreFailed, StoreLocked
 from tests.waiting import until
 
@@ -141,6 +141,8 @@ class Flushes:
         self.started = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
         self.error: Exception | None = None
+        for _ in range(SyncPlace.STRIKES):
+            store._place.took(SyncPlace.QUICK_S)  # a slow disk, so in a thread
         self._real = store._flush
         store._flush = self._flush  # type: ignore[method-assign]
 
@@ -152,6 +154,36 @@ class Flushes:
         if self.error is not None:
             raise self.error
         self._real()
+
+
+def test_a_sync_is_in_the_callers_thread_until_several_in_a_row_are_slow() -> None:
+    place = SyncPlace()
+    for seconds in (0.0001, 1.0, 0.0001, 1.0):
+        assert place.is_here
+        place.took(seconds)
+    assert place.is_here, "never two in a row"
+    place.took(SyncPlace.QUICK_S)
+    for _ in range(SyncPlace.TRIAL_EVERY):
+        assert not place.is_here
+        place.went_elsewhere()
+    assert place.is_here
+    place.took(1.0)
+    assert not place.is_here, "the trial was slow"
+
+
+async def test_on_a_quick_disk_a_sync_takes_no_thread(tmp_path: Path) -> None:
+    store = RocksdbStore(tmp_path / "state", ["t"])
+    threads: list[int] = []
+    real = store._flush
+
+    def noting() -> None:
+        threads.append(threading.get_ident())
+        real()
+
+    store._flush = noting  # type: ignore[method-assign]
+    await store.write_synced(put(b"first"))
+    assert threads == [threading.get_ident()]
+    store.close()
 
 
 async def test_many_callers_share_one_sync_and_the_loop_runs_on(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class StrictExchange(MemoryExchange):
         messages: Sequence[Outgoing],
         *,
         timeout_s: float,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer]:
         for message in messages:
             try:

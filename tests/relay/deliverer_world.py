@@ -194,6 +194,7 @@ class Life:
             now_ms=lambda: world.now_ms,
             random=lambda: 0.0,
             exchange=connection.exchange,
+            open_exchange=connection.open_exchange,
             window_ms=WINDOW_MS,
             position=position,
             flows=dict(loaded.flows),

@@ -189,7 +189,8 @@ class LinkSenderTask:
         """Hand an event to the machine, and carry out the actions returned."""
         if self._was_sent_back():
             await self._do(self.machine.sent_back(self._clock.now()))
-        await self._do(event())
+        if actions := event():
+            await self._do(actions)
 
     # -- the log -----------------------------------------------------------------------------
 

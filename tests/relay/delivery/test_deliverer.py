@@ -163,7 +163,7 @@ async def test_big_messages_are_published_one_by_one_however_small_their_last_pi
             messages: Sequence[Outgoing],
             *,
             timeout_s: float,
-            on_sent: Callable[[], None] | None = None,
+            on_sent: Callable[[object], None] | None = None,
         ) -> list[Answer]:
             await all_logged.wait()
             sizes.append(sum(len(message.body) for message in messages))
@@ -252,7 +252,7 @@ async def test_what_was_settled_before_pieces_is_settled_while_they_wait() -> No
             messages: Sequence[Outgoing],
             *,
             timeout_s: float,
-            on_sent: Callable[[], None] | None = None,
+            on_sent: Callable[[object], None] | None = None,
         ) -> list[Answer]:
             await all_met.wait()
             return await super().publish(exchange, messages, timeout_s=timeout_s, on_sent=on_sent)

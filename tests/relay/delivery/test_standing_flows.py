@@ -15,7 +15,7 @@ from relay.bulk_amqp import content_header
 from relay.delivery import flow_queue
 from relay.delivery.chunk_order import CHUNKS_AT_MOST
 from relay.delivery.flow_queue import QUEUE_BATCHES, FlowQueue, Job
-from relay.delivery.memory_exchange import MemoryExchange
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.delivery.settlement import Point
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
 from relay.log.reader import LogGap
@@ -387,7 +387,12 @@ async def test_a_reader_sent_back_while_it_waits_for_room_meets_what_is_new_firs
         stuck.append(asyncio.get_running_loop().create_future())
         return stuck[-1]
 
-    world.make_exchange = lambda broker: MemoryExchange(broker, before_answer)
+    def make_exchange(broker: MemoryBroker) -> MemoryExchange:
+        made = MemoryExchange(broker, before_answer)
+        made._is_proven = True
+        return made
+
+    world.make_exchange = make_exchange
     async with world.running() as life:
         met: list[int] = []
         settlement = life.context.settlement

@@ -28,7 +28,7 @@ class ClosedAtFirst(MemoryExchange):
         messages: Sequence[Outgoing],
         *,
         timeout_s: float,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[object], None] | None = None,
     ) -> list[Answer]:
         if not ClosedAtFirst.has_gone:
             ClosedAtFirst.has_gone = True
