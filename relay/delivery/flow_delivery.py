@@ -235,12 +235,12 @@ class FlowDelivery:
                 if not await self._publisher.released():
                     return False
                 continue
-            if chunk.expire(pending, self._context.now_ms()):
-                continue
+            chunk.expire(pending, self._context.now_ms())
             if chunk.is_repair:
                 await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
+            pending = chunk.pending()
             # What went ahead and was refused is claimed still.
-            ready = pending if chunk.judged else self._judge(chunk, chunk.pending())
+            ready = pending if chunk.judged and pending else self._judge(chunk, pending)
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
             if not ready:
