@@ -115,6 +115,11 @@ class ChunkOrder:
         await first_of(turn.is_handed_over, turn.is_over)
         return not self.is_broken
 
+    async def over_or(self, signal: Signal) -> None:
+        """Wait until the last chunk is over, or the signal is set."""
+        if self._under_way and self._last is not None:
+            await first_of(self._last.is_over, signal)
+
     async def settled(self) -> None:
         """Wait until nothing is under way."""
         while self._under_way:

@@ -149,6 +149,7 @@ class FlowDelivery:
                 return
             self._is_busy = False
             self._rest()
+            await self._order.over_or(self.queue.has_plenty)
 
     def _rest(self) -> None:
         """Note that the flow has nothing to do, unless it has."""

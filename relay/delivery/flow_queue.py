@@ -23,6 +23,9 @@ from relay.waiters import Signal, set_within
 
 QUEUE_BATCHES = 64
 QUEUE_BYTES = 2 * 1024 * 1024
+PLENTY_ENTRIES = 128
+"""Messages for which a chunk goes ahead of the former's answers: small chunks gain nothing by that,
+and each costs its write and its sync."""
 GATHER_S = 0.05
 GATHER_ENTRIES = 256
 """Messages of the site's own that wait for no more: a chunk."""
@@ -47,6 +50,9 @@ class FlowQueue:
         self._jobs: deque[Job] = deque()
         self._bytes = 0
         self._changed = Signal()
+        self.has_plenty = Signal()
+        """Set while there is enough for a chunk that goes ahead."""
+        self._entries = 0
         self._gathers = flow.origin == context.settings.cluster_id
         self._gathered = 0
         """Number of own messages that wait for more."""
@@ -68,12 +74,15 @@ class FlowQueue:
         if self._room.is_set():
             self._jobs.append(job)
             self._bytes += len(job.batch.data)
+            self._entries += job.batch.header.entry_count
             if len(self._jobs) >= QUEUE_BATCHES or self._bytes >= QUEUE_BYTES:
                 self._room.clear()
             elif self._gathers and self._waits_for_more(job.batch):
                 return
         else:
             self._behind = True
+        if self._entries >= PLENTY_ENTRIES or not self._room.is_set():
+            self.has_plenty.set()
         self.hurry()
 
     def _waits_for_more(self, batch: LoggedBatch) -> bool:
@@ -183,6 +192,7 @@ class FlowQueue:
 
     def _clear(self) -> None:
         self._jobs.clear()
-        self._bytes = 0
+        self._bytes = self._entries = 0
+        self.has_plenty.clear()
         self._room.set()
         self._stop_gathering()

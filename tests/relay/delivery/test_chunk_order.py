@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from relay.delivery import flow_queue
 from relay.delivery.chunk_order import CHUNKS_AT_MOST
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import OUTCOME_MASK, Outcome
@@ -192,3 +193,19 @@ async def test_an_error_in_a_chunk_ends_the_node_though_nothing_more_comes() -> 
         held.waiting[0].set_result(None)
         with pytest.raises(OSError, match="disk is full"):
             await asyncio.wait_for(life.task, 5)
+
+
+@in_virtual_time
+async def test_a_small_chunk_waits_for_the_formers_answers_and_gathers_meanwhile() -> None:
+    flow_queue.PLENTY_ENTRIES = 100  # as the fixture gives back
+    held = HeldAnswers()
+    async with held.world.running() as life:
+        await held.log_each(life, 0)
+        for first in range(1, 91, 10):
+            await life.log(held.world.batch([entry(n) for n in range(first, first + 10)]))
+        await let_pass(0.01)
+        assert held.world.delivered() == bodies(0)
+        await life.log(held.world.batch([entry(n) for n in range(91, 101)]))
+        await life.until(lambda: len(held.world.delivered()) == 101)
+        assert len(held.waiting) == 2
+        held.answer_all_from_now_on()
