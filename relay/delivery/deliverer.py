@@ -152,6 +152,8 @@ class Deliverer:
                 if ended.done():
                     ended.result()
             await asyncio.gather(*self._workers.values())
+            if self._failed.done():
+                self._failed.result()  # by a chunk that was under way as the node stopped
         finally:
             if not self._failed.cancel():
                 self._failed.exception()  # another end came first; nobody else retrieves this error

@@ -209,3 +209,20 @@ async def test_a_small_chunk_waits_for_the_formers_answers_and_gathers_meanwhile
         await life.until(lambda: len(held.world.delivered()) == 101)
         assert len(held.waiting) == 2
         held.answer_all_from_now_on()
+
+
+@in_virtual_time
+async def test_an_error_in_a_chunk_is_raised_by_a_node_that_stops_too() -> None:
+    held = HeldAnswers()
+    async with held.world.running() as life:
+        await held.log_each(life, 0)
+
+        def fails(_: object) -> None:
+            raise OSError("the disk is full")
+
+        life.state.write = fails  # type: ignore[method-assign]
+        life.stopping.set()
+        await let_pass(0.1)
+        held.waiting[0].set_result(None)
+        with pytest.raises(OSError, match="disk is full"):
+            await asyncio.wait_for(life.task, 5)
