@@ -109,7 +109,8 @@ MISTAKES = (
         "a flag too many",
         "relay/delivery/flow_delivery.py",
         """\
-        self._move(withdraw(self._state, unsent), writing)
+            self._move(state, writing)
+            self._context.state.write(writing)
 """,
         "",
         "--faults stop,slow --every 0.3 --messages 100 --seconds 20",
