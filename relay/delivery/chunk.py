@@ -90,6 +90,8 @@ class DeliveryChunk:
     """Messages that one intent covers and one commit settles."""
 
     parts: list[Part] = field(default_factory=list)
+    byte_count: int = 0
+    """Bytes of keys, properties and bodies."""
     names: set[BatchName] = field(default_factory=set)
     """Names of all batches of the chunk."""
     keys: list[bytes] = field(default_factory=list)

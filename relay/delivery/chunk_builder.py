@@ -54,7 +54,6 @@ class ChunkBuilder:
         self._doubt = dict(in_doubt(state))
         self._assembly = FragmentAssembly()
         self._pieces: dict[BatchName, list[BatchName]] = {}
-        self._bytes = 0
         self._chunk = DeliveryChunk()
         self._under_way: list[DeliveryChunk] = []
         """Chunks that were taken and are not over."""
@@ -80,12 +79,12 @@ class ChunkBuilder:
         return (
             chunk.is_repair is not (batch.header.kind is BatchKind.REPAIR)
             or len(chunk) + batch.header.entry_count > CHUNK_ENTRIES
-            or self._bytes + batch.header.byte_count > CHUNK_BYTES
+            or chunk.byte_count + batch.header.byte_count > CHUNK_BYTES
         )
 
     def take(self) -> DeliveryChunk:
         """Return the chunk so far, and begin the next. Call `over` once the chunk is settled."""
-        chunk, self._chunk, self._bytes = self._chunk, DeliveryChunk(), 0
+        chunk, self._chunk = self._chunk, DeliveryChunk()
         if chunk.parts:
             self._under_way.append(chunk)
         return chunk
@@ -150,7 +149,7 @@ class ChunkBuilder:
             origin = message_origin(header, [make_entry(opened.entry(0))])
         part = self._part(job, names, opened, first=first, origin=origin)
         whole = len(opened.entry(first)[3]) if header.fragment else 0
-        self._bytes += max(header.byte_count, whole)
+        chunk.byte_count += max(header.byte_count, whole)
         chunk.hashes += opened.contents(first, count)
         chunk.keys += opened.keys(self._scope(origin), first, count)
         chunk.places += places_of(place_prefix(encode_name(names[-1])), first, count)

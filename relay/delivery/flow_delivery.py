@@ -25,7 +25,7 @@ from relay.delivery.chunk import (
     delivered_row,
     void_row,
 )
-from relay.delivery.chunk_builder import ChunkBuilder
+from relay.delivery.chunk_builder import CHUNK_BYTES, ChunkBuilder
 from relay.delivery.chunk_order import ChunkOrder, ChunkTurn
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_publisher import FlowPublisher
@@ -176,7 +176,12 @@ class FlowDelivery:
             self._enter(chunk)
             self._builder.over(chunk)
             return True
-        return await self._order.deliver(chunk)
+        goes_on = await self._order.deliver(chunk)
+        if chunk.byte_count > CHUNK_BYTES:
+            # Beside a big message no other is put together in memory.
+            await self._order.settled()
+            goes_on = not self._order.is_broken
+        return goes_on
 
     async def _deliver_in_turn(self, turn: ChunkTurn) -> bool:
         """Deliver the whole chunk; return False if the node stops before the end."""

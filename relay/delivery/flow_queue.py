@@ -81,7 +81,7 @@ class FlowQueue:
                 return
         else:
             self._behind = True
-        if self._entries >= PLENTY_ENTRIES or not self._room.is_set():
+        if self._entries >= PLENTY_ENTRIES:
             self.has_plenty.set()
         self.hurry()
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from relay.delivery import flow_queue
+from relay.delivery.chunk_builder import CHUNK_BYTES
 from relay.delivery.chunk_order import CHUNKS_AT_MOST
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import OUTCOME_MASK, Outcome
@@ -226,3 +227,17 @@ async def test_an_error_in_a_chunk_is_raised_by_a_node_that_stops_too() -> None:
         held.waiting[0].set_result(None)
         with pytest.raises(OSError, match="disk is full"):
             await asyncio.wait_for(life.task, 5)
+
+
+@in_virtual_time
+async def test_behind_a_big_message_nothing_goes_ahead() -> None:
+    held = HeldAnswers()
+    async with held.world.running() as life:
+        await life.log(held.world.batch([entry(0, body=bytes(CHUNK_BYTES + 1))]))
+        await life.until(lambda: len(held.waiting) == 1)
+        await life.log(held.world.batch([entry(1)]))
+        await let_pass(0.01)
+        assert len(held.world.delivered()) == 1
+        held.waiting[0].set_result(None)
+        await life.until(lambda: len(held.world.delivered()) == 2)
+        held.answer_all_from_now_on()
