@@ -153,7 +153,8 @@ class Publisher:
         if self._waiting:
             for publication in publications:
                 future = self._waiting.pop(publication, None)
-                if future is not None and publication.outcome is not None:
+                # Whoever waited may have been cancelled, and the future with it.
+                if future is not None and publication.outcome is not None and not future.done():
                     future.set_result(publication.outcome)
         if self._on_done is not None:
             self._on_done(publications)

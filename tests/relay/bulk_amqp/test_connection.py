@@ -93,6 +93,32 @@ async def test_silence_that_is_ours_is_not_the_peers(eventually: Eventually) -> 
         assert connection.close_reason is None
 
 
+async def test_an_answer_for_which_nobody_waits_any_more_ends_nothing() -> None:
+    given_up = asyncio.Event()
+
+    async def script(client: Client) -> None:
+        await client.log_in()
+        await client.open_channel()
+        await client.expect(commands.Confirm.Select)
+        client.send(1, commands.Confirm.SelectOk())
+        await client.take_publishes(2)
+        await given_up.wait()
+        client.send(1, commands.Basic.Ack(2, True))
+        await client.next_frame()
+
+    async with fake_broker(script) as uri:
+        connection = await connect(uri)
+        publisher = Publisher(await connection.channel())
+        await publisher.start()
+        first = publisher.publish_many([("e", b"k", PLAIN, b"x")])
+        second = publisher.publish_many([("e", b"k", PLAIN, b"y")])
+        publisher.outcome(first).cancel()
+        given_up.set()
+        assert (await asyncio.wait_for(publisher.wait(second), 5)).all_routed
+        assert connection.close_reason is None
+        connection.abort("the test is over")
+
+
 async def test_a_close_that_the_broker_sends_is_answered_and_told_to_all() -> None:
     answered = asyncio.Event()
 
