@@ -148,7 +148,7 @@ class Arena:
         await self.sinks.do("consume", uris=uris, queue=queue)
 
     async def condition(self, condition: LineCondition) -> None:
-        """Let all lines be so from now on, and wait until all ways run over them."""
+        """Give all lines this condition, and wait until all ways run over them."""
         assert self.proxy is not None
         self.lines.condition = condition
         for line in await self.proxy.control.lines():

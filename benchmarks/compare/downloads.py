@@ -1,4 +1,4 @@
-"""What other ways need and no package of the system has: in `.bench`, fetched when missing."""
+"""Servers of other ways, which no package of the system has: fetched into `.bench` when missing."""
 
 from __future__ import annotations
 

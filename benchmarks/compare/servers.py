@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -49,15 +48,14 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it, with some more variables than this process has."""
+    async def start(self, command: Sequence[str]) -> None:
+        """Start the process."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("setpriv", "--pdeathsig", "KILL", "--", *command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **environment},
             )
 
     def check(self) -> None:

@@ -79,7 +79,7 @@ class Way(Protocol):
         ...
 
     async def ready(self, brokers: Brokers, layout: Layout) -> None:
-        """Wait until all of it runs; the queues are bound by now. Raises TimeoutError.
+        """Wait until the whole way runs; the queues are bound by now. Raises TimeoutError.
 
         Called again when the lines have changed.
         """

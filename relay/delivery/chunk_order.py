@@ -28,9 +28,9 @@ class ChunkTurn:
     def __init__(self, chunk: DeliveryChunk, former: ChunkTurn | None) -> None:
         self.chunk = chunk
         self.is_handed_over = Signal()
-        """Set once the whole chunk is with the broker: the next may go ahead."""
+        """Signal, set once the whole chunk is with the broker: the next may go ahead."""
         self.is_in_trouble = Signal()
-        """Set once some message of the chunk has to be sent again."""
+        """Signal, set once some message of the chunk has to be sent again."""
         self.is_over = Signal()
         self.is_settled = False
         """True once the whole chunk is settled and committed."""

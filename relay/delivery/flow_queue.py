@@ -51,11 +51,9 @@ class FlowQueue:
         self._bytes = 0
         self._changed = Signal()
         self.has_plenty = Signal()
-        """Set while there is enough for a chunk that goes ahead."""
+        """Signal, set while there is enough for a chunk that goes ahead."""
         self._entries = 0
         self._gathers = flow.origin == context.settings.cluster_id
-        self._gathered = 0
-        """Number of own messages that wait for more."""
         self._gathering: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
@@ -88,8 +86,7 @@ class FlowQueue:
     def _waits_for_more(self, batch: LoggedBatch) -> bool:
         if batch.header.kind is not BatchKind.MESSAGES:
             return False  # a repair is delivered
-        self._gathered += batch.header.entry_count
-        if self._gathered >= GATHER_ENTRIES:
+        if self._entries >= GATHER_ENTRIES:
             return False
         if self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self.hurry)
@@ -101,7 +98,6 @@ class FlowQueue:
         self._changed.set()
 
     def _stop_gathering(self) -> None:
-        self._gathered = 0
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None

@@ -34,7 +34,8 @@ BESIDE: list[list[dict[str, Any]]] = [
 ]
 """Other exchanges: each that comes or goes is a new incarnation of every packer."""
 MOST_IN_DOUBT = 1200
-"""Of one flow at one site, over all kills: 512 each that falls into a commit."""
+"""Most flagged messages of one flow at one site over all kills: 512 for each that falls into a
+commit."""
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -49,7 +49,7 @@ def checkout(tmp_path: Path) -> BenchCheckout:
 
 
 def with_maven(checkout: BenchCheckout, checksum: str) -> None:
-    """Give it Java, and a Maven that brings one jar, `a.jar` with the text `jar`."""
+    """Give the machine Java, and a Maven that brings one jar, `a.jar` with the text `jar`."""
     checkout.stub(checkout.programs / "java")
     place = checkout.folder / ".bench" / "kafka.part"
     checkout.stub(checkout.programs / "mvn", f"mkdir -p {place}; echo jar >{place}/a.jar")

@@ -18,7 +18,7 @@ _JVM = (
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
     *("-Djava.awt.headless=true", "-Dorg.apache.logging.log4j.level=WARN"),
 )
-"""What `kafka-run-class.sh` gives, but for a log of warnings only."""
+"""Options that `kafka-run-class.sh` gives, but for a log of warnings only."""
 _SERVER_HEAP = ("-Xms1G", "-Xmx1G")
 _MIRROR_MAKER_HEAP = ("-Xms256M", "-Xmx2G")
 

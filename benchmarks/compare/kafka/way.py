@@ -42,10 +42,10 @@ class KafkaServers:
         log = folder / "server.log"
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         formatter = ServerProcess(f"Kafka's formatting at {site}", log)
-        await formatter.start(config.format_command(KAFKA_JARS, properties, cluster), {})
+        await formatter.start(config.format_command(KAFKA_JARS, properties, cluster))
         await formatter.finish()
         server = self._processes[site] = ServerProcess(f"Kafka at {site}", log)
-        await server.start(config.server_command(KAFKA_JARS, properties), {})
+        await server.start(config.server_command(KAFKA_JARS, properties))
 
     def uri(self, site: str) -> str:
         return f"kafka://127.0.0.1:{self.sites[site].port}"
@@ -54,7 +54,7 @@ class KafkaServers:
         return [process.pid for process in self._processes.values()]
 
     async def topic(self, do: str, site: str, topic: str) -> None:
-        """`create` a topic, or `wait` for one that somebody else creates. Raises TimeoutError."""
+        """Create a topic (`do`: create), or wait until somebody has (wait). Raises TimeoutError."""
         program = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.compare.kafka.topics"),
             *(do, f"127.0.0.1:{self.sites[site].port}", topic),
@@ -98,7 +98,7 @@ class MirrorMakerWay:
             properties.write_text(config.mirror_maker_properties(sites[origin], sites[site]))
             maker = ServerProcess(f"MirrorMaker at {site}", folder / "mirror-maker.log")
             self._makers.append(maker)
-            await maker.start(config.mirror_maker_command(KAFKA_JARS, properties), {})
+            await maker.start(config.mirror_maker_command(KAFKA_JARS, properties))
 
     async def ready(self, brokers: Brokers, layout: Layout) -> None:
         """Wait until MirrorMaker has made the topic that it copies to."""

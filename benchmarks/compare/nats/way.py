@@ -42,7 +42,7 @@ class NatsServers:
         file.write_text(config.server_config(place, remotes))
         server = ServerProcess(f"NATS at {site}", place.folder / "nats.log")
         self._processes[site] = server
-        await server.start([str(NATS_SERVER), "--config", str(file)], {})
+        await server.start([str(NATS_SERVER), "--config", str(file)])
 
         async def accepts() -> bool:
             server.check()

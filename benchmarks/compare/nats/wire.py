@@ -5,8 +5,8 @@
     MSG subject sid [reply] size\\r\\npayload\\r\\n
     HMSG subject sid [reply] header-size total-size\\r\\nheader payload\\r\\n
 
-Pure. The usual client for Python takes tens of microseconds a message, more than both servers:
-with it the load, not the way, would be measured.
+Pure. A load that awaits a publish and a callback for each message is taken to cost more than both
+servers do (33 us a message together); the usual client for Python was not measured.
 """
 
 from __future__ import annotations

@@ -182,23 +182,10 @@ async def test_a_node_that_stops_commits_nothing_past_what_was_never_confirmed()
 
 
 @in_virtual_time
-async def test_an_error_in_a_chunk_ends_the_node_though_nothing_more_comes() -> None:
-    held = HeldAnswers()
-    async with held.world.running() as life:
-        await held.log_each(life, 0)
-
-        def fails(_: object) -> None:
-            raise OSError("the disk is full")
-
-        life.state.write = fails  # type: ignore[method-assign]
-        held.waiting[0].set_result(None)
-        with pytest.raises(OSError, match="disk is full"):
-            await asyncio.wait_for(life.task, 5)
-
-
-@in_virtual_time
-async def test_a_small_chunk_waits_for_the_formers_answers_and_gathers_meanwhile() -> None:
-    flow_queue.PLENTY_ENTRIES = 100  # as the fixture gives back
+async def test_a_small_chunk_waits_for_the_formers_answers_and_gathers_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_queue, "PLENTY_ENTRIES", 100)
     held = HeldAnswers()
     async with held.world.running() as life:
         await held.log_each(life, 0)
@@ -213,23 +200,6 @@ async def test_a_small_chunk_waits_for_the_formers_answers_and_gathers_meanwhile
 
 
 @in_virtual_time
-async def test_an_error_in_a_chunk_is_raised_by_a_node_that_stops_too() -> None:
-    held = HeldAnswers()
-    async with held.world.running() as life:
-        await held.log_each(life, 0)
-
-        def fails(_: object) -> None:
-            raise OSError("the disk is full")
-
-        life.state.write = fails  # type: ignore[method-assign]
-        life.stopping.set()
-        await let_pass(0.1)
-        held.waiting[0].set_result(None)
-        with pytest.raises(OSError, match="disk is full"):
-            await asyncio.wait_for(life.task, 5)
-
-
-@in_virtual_time
 async def test_behind_a_big_message_nothing_goes_ahead() -> None:
     held = HeldAnswers()
     async with held.world.running() as life:
@@ -241,3 +211,22 @@ async def test_behind_a_big_message_nothing_goes_ahead() -> None:
         held.waiting[0].set_result(None)
         await life.until(lambda: len(held.world.delivered()) == 2)
         held.answer_all_from_now_on()
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["nothing more comes", "the node stops"])
+@in_virtual_time
+async def test_an_error_in_a_chunk_ends_the_deliverer_though(stops: bool) -> None:
+    held = HeldAnswers()
+    async with held.world.running() as life:
+        await held.log_each(life, 0)
+
+        def fails(_: object) -> None:
+            raise OSError("the disk is full")
+
+        life.state.write = fails  # type: ignore[method-assign]
+        if stops:
+            life.stopping.set()
+        await let_pass(0.1)
+        held.waiting[0].set_result(None)
+        with pytest.raises(OSError, match="disk is full"):
+            await asyncio.wait_for(life.task, 5)
