@@ -76,7 +76,7 @@ PackedEntries = Sequence[Entry] | OpenBatch
 
 
 class PackedBatch(NamedTuple):
-    """A batch that the log has confirmed. A fragment's entry holds its piece of the body."""
+    """A batch that the log has confirmed; its entries are without bodies (`without_bodies`)."""
 
     header: BatchHeader
     entries: PackedEntries
@@ -88,6 +88,14 @@ def new_open_batch() -> list[Entry] | OpenBatch:
         return []
     made: OpenBatch = core.native.OpenBatch()
     return made
+
+
+def without_bodies(entries: PackedEntries) -> PackedEntries:
+    """Return sealed entries with what a ledger's row needs, so that their bodies can be freed."""
+    if isinstance(entries, Sequence):
+        return [entry._replace(body=b"") for entry in entries]
+    entries.drop_messages()
+    return entries
 
 
 def identities_of(entries: PackedEntries) -> bytes:

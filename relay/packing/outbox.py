@@ -29,6 +29,7 @@ from relay.batches.packed_entries import (
     first_published_ms,
     last_published_ms,
     published_of,
+    without_bodies,
 )
 from relay.packing.flow_packer import Parcel
 from relay.packing.packer_parts import PackerLog
@@ -186,12 +187,12 @@ class PackerOutbox:
             self._total_messages if last else self._total_messages - 1,
         )
         header, data = seal(header, entries, self._settings.signer)
-        if not isinstance(entries, Sequence):
-            entries.drop_messages()
+        entries = without_bodies(entries)
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
         if last and isinstance(parcel, Parcel):
             parcel.stretch.appended(self.next_whole)
+            parcel.entries = entries  # of a big message the last piece, without the whole body
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
         # Messages of a repair had their row when first packed.

@@ -24,7 +24,7 @@ from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, 
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
-from relay.batches.packed_entries import PackedBatch
+from relay.batches.packed_entries import PackedBatch, without_bodies
 from relay.packing.comeback.logged_tail import AckedUpTo, LoggedTail, TailSearch
 from relay.packing.comeback.returned_any_order import ReturnedInAnyOrder
 from relay.packing.comeback.returned_apart import Named, ReturnedApart
@@ -288,7 +288,7 @@ def _remember(past: PackerPast, batch: LoggedBatch, *, in_tail: bool, is_recorde
         if in_tail:
             past.tail.add(batch.header, batch.data)
         if not is_recorded:
-            entries = [entry._replace(body=b"") for entry in decode_entries(batch.data)]
+            entries = without_bodies(decode_entries(batch.data))
             past.unrecorded.append(PackedBatch(batch.header, entries))
     except (BadBatch, FragmentMismatch) as error:
         past.unreadable[batch.header.name.series.exchange] = f"{batch.header.name}: {error}"
