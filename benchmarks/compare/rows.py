@@ -58,7 +58,7 @@ def _mesh_of_4(
     name: str,
     title: str,
     layout: Callable[[int], Layout],
-    over_federation: tuple[float, float],
+    over_federation: float,
     *,
     quick: bool = False,
 ) -> Row:
@@ -70,9 +70,9 @@ def _mesh_of_4(
         ("isthmus", "federation", "isthmus-transparent"),
         (_MESH,),
         (
-            Bar(_MESH.name, Measure.RATE, both(*over_federation), "federation"),
+            Bar(_MESH.name, Measure.RATE, both(over_federation), "federation"),
             Bar(_MESH.name, Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
-            Bar(_MESH.name, Measure.RELAY_US, both(6), at_least=False),
+            Bar(_MESH.name, Measure.RELAY_US, both(11), at_least=False),
         ),
         (_quick(_MESH, 4),) if quick else None,
         floor=True,
@@ -114,8 +114,8 @@ ROWS = {
             (_quick(_HOP, 3),),
             floor=True,
         ),
-        _mesh_of_4("complete4", "complete graph, quorum", complete, (2.0, 1.7), quick=True),
-        _mesh_of_4("ring4", "one-way ring, quorum; federation with max-hops 3", ring, (2.4, 2.1)),
+        _mesh_of_4("complete4", "complete graph, quorum", complete, 1.6, quick=True),
+        _mesh_of_4("ring4", "one-way ring, quorum; federation with max-hops 3", ring, 1.9),
         Row(
             "sizes",
             "one hop, from 64 B to 4 MiB",

@@ -7,8 +7,8 @@ Over a factory of connections the writer keeps a log going:
   still there? Missing ones leave the logged set, and the log gets a new ID, so that neighbours send
   them again;
 - **run**: append batches in the order in which they come; take confirmed ones into the logged set
-  and the hot tail; read back in bulk, once a second, what was appended, and send all readers back
-  if anything else turns up; keep a snapshot.
+  and the hot tail; read back in bulk, once a second or after some dozen batches, what was appended,
+  and send all readers back if anything else turns up; keep a snapshot.
 
 A `LogRun` is what a receiver's welcome names: new at each connection, gone with it.
 """
