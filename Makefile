@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot test-core wheels rabbitmq4 rabbitmq43
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -71,7 +71,11 @@ test-slow: setup-audit chroot
 # On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
 # differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
 # release should change.
-test-long: setup-audit chroot
+# What a site of several nodes runs on.
+cluster-parts: setup
+	@scripts/setup-cluster-parts.sh
+
+test-long: setup-audit chroot cluster-parts
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ
 	$(MAKE) test test-slow RABBITMQ=4.0

@@ -59,7 +59,7 @@ class MemoryStore:
             if key >= begin and (end is None or key < end) and key in content:
                 yield key, content[key]
 
-    def write(self, changes: Changes, *, sync: bool = False) -> None:
+    def write(self, changes: Changes) -> None:
         self._check()
         self.on_write()
         self._check()
@@ -70,8 +70,6 @@ class MemoryStore:
         self._unsynced.append(kept)
         self.on_write()
         self._check()
-        if sync:
-            self._sync_up_to(self._end())
 
     def _end(self) -> int:
         return self._first_unsynced + len(self._unsynced)

@@ -229,7 +229,7 @@ class RocksdbStore:
                 return
             yield key, value
 
-    def write(self, changes: Changes, *, sync: bool = False) -> None:
+    def write(self, changes: Changes) -> None:
         self._check()
         batch = WriteBatch(raw_mode=True)
         for table, begin, end in changes.ranges:
@@ -246,8 +246,6 @@ class RocksdbStore:
         except Exception as error:
             raise self._failed("write", error) from error
         self._written += 1
-        if sync:
-            self._flush()
 
     def _flush(self) -> None:
         written = self._written

@@ -124,8 +124,8 @@ class Store(Protocol):
         """
         ...
 
-    def write(self, changes: Changes, *, sync: bool = False) -> None:
-        """Write to all tables as one atom; `sync` waits for the disk, *in this thread*."""
+    def write(self, changes: Changes) -> None:
+        """Write to all tables as one atom."""
         ...
 
     async def synced(self) -> None:
@@ -146,5 +146,5 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Sync and close; idempotent."""
+        """Close; idempotent. What was synced is kept, and perhaps the rest."""
         ...

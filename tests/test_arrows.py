@@ -84,7 +84,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "commands",
         "hold_orders | doctor | bench | demo",
         "status | outage | repair",
-        "plan | up",
+        "cluster_parts | plan | up",
         "brokers | departures | load | node_client | site_apply",
         "known | processes",
         "clocks | display | lost_messages | options",
@@ -112,6 +112,7 @@ CIRCLES = {
 ONLY_IMPORTERS = {
     "rstream": {"relay/log/rabbit/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
+    "cassandra": {"dedup/journal/cassandra_journal.py", "dedup/journal/cassandra_session.py"},
 }
 """A vendor's library behind a seam has one importer."""
 

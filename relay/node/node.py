@@ -240,6 +240,7 @@ class SiteNode:
         tasks.raise_failures()
         if has_run and tasks.is_in_order:
             state.end(Commit())
+            await state.store.synced()
 
     async def _run_tasks(
         self, tasks: StageTasks, state: NodeState, loaded: Loaded, writer: LogWriter

@@ -204,6 +204,7 @@ async def _rebuild(
             raise NodeStopped(unreadable(unknown[0]))
         mark = await (await writer.connected()).load_mark()
         state.begin(parts.machine.random_bytes(16))
+        await state.store.synced()
         context, _ = parts.context(
             DeliveryParts(
                 state=state,

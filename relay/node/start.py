@@ -76,9 +76,9 @@ async def begin_with(
             f"copy?): {STATE_LOST_HINT}"
         )
     state.begin(random_bytes(16))
+    await state.store.synced()
     if mark is None:
         # Before the first delivery, so that the loss of the folder is noticed from now on.
-        await state.store.synced()
         await _answer(writer, "leaving a mark", lambda own: own.store_mark(FIRST_MARK), report)
 
 

@@ -223,19 +223,19 @@ class NodeState:
 
     def begin(self, state_id: bytes) -> None:
         """Mark the folder as used and not cleanly ended, as the node starts. `state_id` is random
-        and kept only by a new folder. Blocks for one sync, before anything runs.
+        and kept only by a new folder. The caller syncs the store before anything runs.
         """
         commit = Commit()
         commit.put("version", STATE_VERSION.to_bytes(4))
         commit.put("clean", b"\x00")
         if self.get("state_id") is None:
             commit.put("state_id", state_id)
-        self.store.write(commit.changes, sync=True)
+        self.store.write(commit.changes)
 
     def end(self, commit: Commit) -> None:
-        """Write the last commit of a node that ends in order, synced."""
+        """Write the last commit of a node that ends in order; the caller syncs the store."""
         commit.put("clean", b"\x01")
-        self.store.write(self._complete(commit), sync=True)
+        self.write(commit)
 
     def write(self, commit: Commit) -> None:
         """Write the commit at once: safe from the end of the process, not yet from a power cut."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dedup.journal.journal import Owner, Ownership
+from dedup.journal.journaled_store import COPY, JournaledStore
+from dedup.journal.memory_journal import MemoryJournal, SlotRows
 from dedup.memory_store import MemoryStore
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Changes, Store, StoreClosed
 
 TABLES = ("seen", "rows")
-Reopen = Callable[[Store], Store]
+OWNER = Owner(1, b"run", "paris-a")
+Reopen = Callable[[Store], Awaitable[Store]]
 
 
-@pytest.fixture(params=["rocksdb", "memory"])
+@pytest.fixture(params=["rocksdb", "memory", "journaled"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -26,12 +30,19 @@ def opened(kind: str, tmp_path: Path) -> Iterator[tuple[Store, Reopen]]:
     """A new store, and a way to close it and open it again."""
     stores: list[Store] = []
 
+    rows = SlotRows()
+    rows.ownership = Ownership(OWNER, {OWNER.epoch: 0})
+
     def open_folder() -> Store:
-        store = RocksdbStore(tmp_path / "state", TABLES, point_tables=frozenset({"seen"}))
+        tables = (*TABLES, COPY)
+        store: Store = RocksdbStore(tmp_path / "state", tables, point_tables=frozenset({"seen"}))
+        if kind == "journaled":
+            store = JournaledStore(store, TABLES, MemoryJournal(rows), OWNER)
         stores.append(store)
         return store
 
-    def again(store: Store) -> Store:
+    async def again(store: Store) -> Store:
+        await store.synced()
         store.close()
         if isinstance(store, MemoryStore):
             return store.reopen()
@@ -54,7 +65,7 @@ def changes(*puts: tuple[str, bytes, bytes]) -> Changes:
     return result
 
 
-def test_what_is_written_is_read_by_one_key_and_by_many(store: Store) -> None:
+async def test_what_is_written_is_read_by_one_key_and_by_many(store: Store) -> None:
     store.write(changes(("seen", b"a", b"1"), ("seen", b"b", b""), ("rows", b"a", b"other")))
     assert store.get("seen", b"a") == b"1"
     assert store.get("seen", b"b") == b""
@@ -64,7 +75,7 @@ def test_what_is_written_is_read_by_one_key_and_by_many(store: Store) -> None:
     assert store.get("rows", b"a") == b"other"
 
 
-def test_a_scan_gives_a_range_in_the_order_of_the_keys(store: Store) -> None:
+async def test_a_scan_gives_a_range_in_the_order_of_the_keys(store: Store) -> None:
     store.write(changes(*[("rows", bytes([n]), b"%d" % n) for n in (5, 3, 255, 0, 4)]))
     assert [key[0] for key, _ in store.scan("rows")] == [0, 3, 4, 5, 255]
     assert list(store.scan("rows", b"\x03", b"\x05")) == [(b"\x03", b"3"), (b"\x04", b"4")]
@@ -72,7 +83,7 @@ def test_a_scan_gives_a_range_in_the_order_of_the_keys(store: Store) -> None:
     assert list(store.scan("seen")) == []
 
 
-def test_the_later_change_of_a_key_counts(store: Store) -> None:
+async def test_the_later_change_of_a_key_counts(store: Store) -> None:
     both = changes(("seen", b"a", b"1"))
     both.delete("seen", b"a")
     both.put("seen", b"b", b"1")
@@ -81,7 +92,7 @@ def test_the_later_change_of_a_key_counts(store: Store) -> None:
     assert store.get_many("seen", [b"a", b"b"]) == [None, b"2"]
 
 
-def test_a_deleted_key_and_a_deleted_range_are_gone(store: Store) -> None:
+async def test_a_deleted_key_and_a_deleted_range_are_gone(store: Store) -> None:
     store.write(changes(*[("rows", bytes([n]), b"x") for n in range(6)]))
     cut = Changes()
     cut.put("rows", b"\x02", b"put before the range was deleted")
@@ -92,16 +103,18 @@ def test_a_deleted_key_and_a_deleted_range_are_gone(store: Store) -> None:
     assert list(store.scan("rows")) == [(b"\x00", b"x"), (b"\x03", b"new"), (b"\x04", b"x")]
 
 
-def test_a_write_to_a_table_that_is_not_there_changes_nothing(store: Store) -> None:
+async def test_a_write_to_a_table_that_is_not_there_changes_nothing(store: Store) -> None:
     with pytest.raises(KeyError):
         store.write(changes(("seen", b"a", b"1"), ("nowhere", b"a", b"1")))
     assert store.get("seen", b"a") is None
 
 
-def test_a_closed_store_keeps_what_it_had_and_refuses_use(opened: tuple[Store, Reopen]) -> None:
+async def test_a_closed_store_keeps_what_it_had_and_refuses_use(
+    opened: tuple[Store, Reopen],
+) -> None:
     store, reopen = opened
     store.write(changes(("seen", b"a", b"1")))
-    again = reopen(store)
+    again = await reopen(store)
     assert again.get("seen", b"a") == b"1"
     with pytest.raises(StoreClosed):
         store.get("seen", b"a")
@@ -135,13 +148,13 @@ async def test_a_cancelled_wait_for_the_disk_harms_nobody_else(store: Store) -> 
     assert store.get_many("seen", [b"a", b"b", b"c"]) == [b"1", b"1", b"1"]
 
 
-def test_a_cleared_table_is_empty_usable_and_alone(opened: tuple[Store, Reopen]) -> None:
+async def test_a_cleared_table_is_empty_usable_and_alone(opened: tuple[Store, Reopen]) -> None:
     store, reopen = opened
     store.write(changes(("seen", b"a", b"1"), ("rows", b"a", b"1")))
     store.clear_table("seen")
     assert list(store.scan("seen")) == []
     assert store.get("rows", b"a") == b"1"
     store.write(changes(("seen", b"b", b"2")))
-    store = reopen(store)
+    store = await reopen(store)
     assert list(store.scan("seen")) == [(b"b", b"2")]
     assert store.get("rows", b"a") == b"1"

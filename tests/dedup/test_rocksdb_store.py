@@ -108,7 +108,7 @@ def test_a_log_cut_off_in_mid_write_leaves_whole_writes_in_their_order(tmp_path:
 
 def test_a_damaged_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
     store = RocksdbStore(tmp_path / "state", ["t"])
-    store.write(put(b"a"), sync=True)
+    store.write(put(b"a"))
     store.close()
     for manifest in (tmp_path / "state").glob("MANIFEST-*"):
         manifest.write_bytes(b"not a manifest")

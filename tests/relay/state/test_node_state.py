@@ -103,17 +103,19 @@ def test_what_was_forgotten_does_not_come_back(store: MemoryStore) -> None:
     assert state.get("revision") is None
 
 
-def test_a_folder_says_whether_its_node_ended_in_order(store: MemoryStore) -> None:
+async def test_a_folder_says_whether_its_node_ended_in_order(store: MemoryStore) -> None:
     state = NodeState(store)
     state.begin(b"i" * 16)
     commit = Commit()
     commit.row(idle(1))
     state.end(commit)
+    await store.synced()
     store = store.power_cut()
     state = NodeState(store)
     assert state.was_clean
     assert state.next_row(Stage.DELIVERED) == 1
     state.begin(b"j" * 16)
+    await store.synced()
     again = NodeState(store.power_cut())
     assert not again.was_clean
     assert again.get("state_id") == b"i" * 16, "the folder keeps its ID"
@@ -194,7 +196,7 @@ def test_a_state_that_is_gone_or_older_than_the_brokers_mark_is_lost(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_after_a_power_cut_place_identities_and_rows_agree(seed: int) -> None:
+async def test_after_a_power_cut_place_identities_and_rows_agree(seed: int) -> None:
     """One write: never a place without what it delivered, nor a row without either."""
     chance = random.Random(seed)
     store = MemoryStore(node_state.TABLES)
@@ -211,7 +213,7 @@ def test_after_a_power_cut_place_identities_and_rows_agree(seed: int) -> None:
         commit.row(idle(n))
         state.write(commit)
         if chance.random() < 0.2:
-            store.write(Changes(), sync=True)
+            await store.synced()
     store = store.power_cut(chance)
     state = NodeState(store)
     flow = state.load().flows.get(FLOW, FlowState())

@@ -1,0 +1,128 @@
+"""Journal in Cassandra, which only this file and `cassandra_session` import.
+
+Rows are written once and plainly, by a quorum; the ownership is changed by lightweight transactions
+alone, so that no clock decides anything. A plain read by a quorum shows each transaction that has
+ended before, which is all that the proof in `journal` asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from cassandra import ConsistencyLevel, DriverException, OperationTimedOut, Unavailable
+from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
+
+from dedup.journal.journal import JournalAway, JournalRow, Owner, Ownership
+
+BUCKET_ROWS = 2048
+"""Rows of a partition: half a gigabyte of the biggest ones."""
+_PAGE_ROWS = 200
+
+_UNCERTAIN = (OperationTimedOut, NoHostAvailable, Unavailable, DriverException)
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS owner (
+        slot int PRIMARY KEY, epoch bigint, run blob, node text, begins map<bigint, bigint>)""",
+    """CREATE TABLE IF NOT EXISTS journal (
+        slot int, bucket bigint, number bigint, epoch bigint, data blob,
+        PRIMARY KEY ((slot, bucket), number, epoch))
+        WITH compression = {'enabled': false}""",
+)
+
+
+class CassandraJournal:
+    """`Journal` of one slot over a session that is in the site's keyspace."""
+
+    def __init__(self, session: Session, slot: int) -> None:
+        """Prepare the statements, which blocks for some round trips. Raises DriverException."""
+        self._session = session
+        self._slot = slot
+        prepare = self._prepare
+        self._read_owner = prepare("SELECT epoch, run, node, begins FROM owner WHERE slot = ?")
+        self._first_owner = prepare(
+            "INSERT INTO owner (slot, epoch, run, node) VALUES (?, ?, ?, ?) IF NOT EXISTS"
+        )
+        self._next_owner = prepare(
+            "UPDATE owner SET epoch = ?, run = ?, node = ? WHERE slot = ? IF epoch = ? AND run = ?"
+        )
+        self._begin = prepare(
+            "UPDATE owner SET begins[?] = ? WHERE slot = ? IF epoch = ? AND run = ?"
+        )
+        self._write = prepare(
+            "INSERT INTO journal (slot, bucket, number, epoch, data) VALUES (?, ?, ?, ?, ?)"
+        )
+        self._read = prepare(
+            "SELECT number, epoch, data FROM journal WHERE slot = ? AND bucket = ?"
+            f" AND (number, epoch) > (?, ?) LIMIT {_PAGE_ROWS}"
+        )
+
+    def _prepare(self, text: str) -> Any:
+        statement = self._session.prepare(text)
+        statement.consistency_level = ConsistencyLevel.LOCAL_QUORUM
+        statement.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
+        statement.is_idempotent = " IF " not in text
+        return statement
+
+    async def _ask(self, statement: Any, *values: object) -> Sequence[Any]:
+        """Return the rows of the answer."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[Any]] = loop.create_future()
+
+        def answered(rows: Sequence[Any] | None) -> None:
+            if not answer.done():
+                answer.set_result(rows or ())
+
+        def failed(error: Exception) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        request: ResponseFuture = self._session.execute_async(statement, values)
+        request.add_callbacks(
+            lambda rows: loop.call_soon_threadsafe(answered, rows),
+            lambda error: loop.call_soon_threadsafe(failed, error),
+        )
+        try:
+            return await answer
+        except _UNCERTAIN as error:
+            raise JournalAway(str(error)) from error
+
+    async def ownership(self) -> Ownership | None:
+        found = await self._ask(self._read_owner, self._slot)
+        if not found:
+            return None
+        (row,) = found
+        return Ownership(Owner(row.epoch, row.run, row.node), dict(row.begins or {}))
+
+    async def take(self, before: Ownership | None, owner: Owner) -> bool:
+        if before is None:
+            answer = await self._ask(self._first_owner, self._slot, *owner)
+        else:
+            former = before.owner
+            answer = await self._ask(self._next_owner, *owner, self._slot, former.epoch, former.run)
+        # Not applied, and ours: the transaction of an earlier call, whose answer was lost.
+        return bool(answer[0].applied) or answer[0].run == owner.run
+
+    async def begin(self, owner: Owner, after: int) -> bool:
+        answer = await self._ask(
+            self._begin, owner.epoch, after, self._slot, owner.epoch, owner.run
+        )
+        return bool(answer[0].applied)
+
+    async def write(self, row: JournalRow) -> None:
+        bucket = row.number // BUCKET_ROWS
+        await self._ask(self._write, self._slot, bucket, row.number, row.epoch, row.data)
+
+    async def rows(self, after: int) -> AsyncIterator[JournalRow]:
+        bucket, last = (after + 1) // BUCKET_ROWS, (after, 2**62)
+        while True:
+            page = await self._ask(self._read, self._slot, bucket, *last)
+            for number, epoch, data in page:
+                yield JournalRow(number, epoch, data)
+                last = (number, epoch)
+            if len(page) == _PAGE_ROWS:
+                continue
+            if last[0] + 1 < (bucket + 1) * BUCKET_ROWS:
+                return
+            bucket += 1

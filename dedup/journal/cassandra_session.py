@@ -1,0 +1,76 @@
+"""Session with a site's Cassandra, set so that one frozen node delays nothing for long."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import (
+    ConstantSpeculativeExecutionPolicy,
+    DCAwareRoundRobinPolicy,
+    TokenAwarePolicy,
+)
+
+from dedup.journal.cassandra_journal import TABLES
+
+_REQUEST_S = 5.0
+_SPECULATE_AFTER_S = 0.2
+"""Wait after which an idempotent request goes to another node as well: without that, each request
+to a frozen node's partitions would wait until its time-out."""
+_HEARTBEAT_S = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraAccess:
+    """Way to the Cassandra of a site. `user` empty: without a password."""
+
+    hosts: Sequence[str]
+    port: int = 9042
+    datacenter: str
+    keyspace: str
+    replication: int = 3
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+def connect(access: CassandraAccess) -> Session:
+    """Connect, which blocks, and use the keyspace, which is made with its tables if missing. Raises
+    what the driver raises.
+    """
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(access.datacenter)),
+        speculative_execution_policy=ConstantSpeculativeExecutionPolicy(_SPECULATE_AFTER_S, 2),
+        request_timeout=_REQUEST_S,
+    )
+    auth = PlainTextAuthProvider(access.user, access.password) if access.user else None
+    cluster = Cluster(
+        list(access.hosts),
+        port=access.port,
+        auth_provider=auth,
+        ssl_context=access.tls,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        idle_heartbeat_interval=_HEARTBEAT_S,
+        idle_heartbeat_timeout=_HEARTBEAT_S,
+        compression=False,
+        protocol_version=5,
+        # Without it a small request waits for the acknowledgement of the last: 40 ms and more.
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    )
+    try:
+        session = cluster.connect()
+        session.execute(
+            f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
+            f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
+        )
+        session.set_keyspace(access.keyspace)
+        for table in TABLES:
+            session.execute(table)
+    except BaseException:
+        cluster.shutdown()
+        raise
+    return session

@@ -1,0 +1,117 @@
+"""Seam to the journal of one slot: rows that a quorum keeps, and who may write them.
+
+At most one node at a time owns the slot. A new owner raises the *epoch*, reads the journal to its
+end, and states there where the epoch before has ended. The owner writes one row after the other,
+and a row *counts* once a read of the ownership, begun after the row was written, shows the owner's
+own epoch. Then the row was there before any later owner began to read, so each later owner has the
+row. A row that does not count may still land at any time; once a later epoch's beginning is stated,
+such a row is void for everybody, for ever.
+
+Twins: `memory_journal.MemoryJournal` and `cassandra_journal.CassandraJournal`; one contract suite
+runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from dedup.store import StoreError
+
+ROW_BYTES = 256 * 1024
+"""Size from which on a row takes no further write."""
+
+
+class JournalAway(Exception):
+    """No quorum answered in time: the outcome is unknown, and the same call may be made again."""
+
+
+class SlotFenced(StoreError):
+    """Another node has taken the slot, and this one must not write any more."""
+
+    def __init__(self, epoch: int, now: Owner | None) -> None:
+        whose = "nobody's" if now is None else f"{now.node}'s, in epoch {now.epoch}"
+        super().__init__(f"the slot is no longer this node's (epoch {epoch}): it is {whose}")
+        self.epoch = epoch
+        self.now = now
+
+
+class JournalDamaged(StoreError):
+    """A row of the journal cannot be read, or is missing."""
+
+
+class Owner(NamedTuple):
+    """Node that may write, since `epoch`. `run` is random, and another one each time."""
+
+    epoch: int
+    run: bytes
+    node: str
+
+
+class Ownership(NamedTuple):
+    """Present owner, and the beginnings of all epochs that have stated theirs."""
+
+    owner: Owner
+    begins: Mapping[int, int]
+    """Epoch -> number of the last row before the epoch's first."""
+
+
+class JournalRow(NamedTuple):
+    """Row as it was found, of whatever worth."""
+
+    number: int
+    epoch: int
+    data: bytes
+
+
+class Journal(Protocol):
+    """Journal of one slot. Every method may raise JournalAway."""
+
+    async def ownership(self) -> Ownership | None:
+        """Read who owns the slot, as a quorum has it; None before the first owner."""
+        ...
+
+    async def take(self, before: Ownership | None, owner: Owner) -> bool:
+        """Make `owner` the owner if nobody has become so since `before` was read. Return False if
+        somebody has. Decided by consensus.
+        """
+        ...
+
+    async def begin(self, owner: Owner, after: int) -> bool:
+        """State that the owner's epoch begins behind row `after`. Return False if the slot is
+        another's by now, who has read the journal too. Decided by consensus.
+        """
+        ...
+
+    async def write(self, row: JournalRow) -> None:
+        """Write a row to a quorum. The same row may be written again; another one of the same
+        number and epoch may not.
+        """
+        ...
+
+    def rows(self, after: int) -> AsyncIterator[JournalRow]:
+        """Yield all rows behind number `after` that a quorum shows, by number and epoch."""
+        ...
+
+
+def counting_rows(
+    rows: Iterable[JournalRow], ownership: Ownership, after: int, reader: Owner | None
+) -> Iterator[JournalRow]:
+    """Yield those of the rows behind number `after` that count, without a gap.
+
+    `rows` are in order, and were read *before* `ownership`: whoever takes the slot later finds them
+    too. While the present owner has not stated its beginning, only `reader`, if that is the present
+    owner, knows that rows of the epoch before count.
+    """
+    begins = ownership.begins
+    is_certain = ownership.owner.epoch in begins or ownership.owner == reader
+    expected = after + 1
+    for row in rows:
+        if row.number > expected:
+            return  # nothing behind a gap was ever confirmed
+        if row.number < expected or row.epoch not in begins or row.number <= begins[row.epoch]:
+            continue
+        end = min((begin for epoch, begin in begins.items() if epoch > row.epoch), default=None)
+        if is_certain if end is None else row.number <= end:
+            yield row
+            expected += 1

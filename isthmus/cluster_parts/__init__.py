@@ -1,0 +1,1 @@
+"""Parts of a site with several nodes, as servers on loopback: Cassandra and ZooKeeper."""

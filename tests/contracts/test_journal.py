@@ -1,0 +1,101 @@
+"""What every journal of a slot promises, run over both twins."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from dedup.journal.journal import Journal, JournalRow, Owner, Ownership
+from dedup.journal.memory_journal import MemoryJournal, SlotRows
+
+TOP = Path(__file__).resolve().parents[2]
+Open = Callable[[], Journal]
+"""Open another node's way to the same slot."""
+
+
+@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.long)])
+async def open_journal(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Open]:
+    if request.param == "memory":
+        rows = SlotRows()
+        yield lambda: MemoryJournal(rows)
+        return
+    # Cassandra's client stands apart: nodes that need none do without it.
+    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
+    from dedup.journal.cassandra_journal import CassandraJournal
+    from dedup.journal.cassandra_session import CassandraAccess, connect
+    from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
+
+    async with CassandraNodes(tmp_path, 1) as nodes:
+        access = CassandraAccess(
+            hosts=nodes.addresses,
+            port=nodes.port,
+            datacenter="datacenter1",
+            keyspace="paris",
+            replication=1,
+        )
+        session = await asyncio.to_thread(connect, access)
+        yield lambda: CassandraJournal(session, 0)
+        session.cluster.shutdown()
+
+
+def owner(epoch: int, node: str = "paris-a") -> Owner:
+    return Owner(epoch, os.urandom(16), node)
+
+
+async def found(journal: Journal, after: int = 0) -> list[tuple[int, int]]:
+    return [(row.number, row.epoch) async for row in journal.rows(after)]
+
+
+async def test_a_journal(open_journal: Open) -> None:
+    paris, other = open_journal(), open_journal()
+
+    # The first owner, and only one of two who try.
+    assert await paris.ownership() is None
+    first = owner(1)
+    assert await paris.take(None, first)
+    assert await paris.take(None, first), "the same call again, its answer lost"
+    assert not await other.take(None, owner(1, "paris-b"))
+    assert await other.ownership() == Ownership(first, {})
+    assert await paris.begin(first, 0)
+    assert await paris.begin(first, 0)
+    assert await other.ownership() == Ownership(first, {1: 0})
+
+    # Rows are written once; the same row may come again.
+    assert await found(other) == []
+    for number in range(1, 4):
+        await paris.write(JournalRow(number, 1, bytes([number]) * 1000))
+    await paris.write(JournalRow(2, 1, bytes([2]) * 1000))
+    assert [row async for row in other.rows(1)] == [
+        JournalRow(2, 1, bytes([2]) * 1000),
+        JournalRow(3, 1, bytes([3]) * 1000),
+    ]
+
+    # The next owner, behind the rows that it has read.
+    before = await other.ownership()
+    second = owner(2, "paris-b")
+    assert await other.take(before, second)
+    assert not await paris.take(before, owner(2)), "somebody was quicker"
+    assert not await paris.begin(first, 3), "not its slot any more"
+    assert await other.begin(second, 3)
+    assert await paris.ownership() == Ownership(second, {1: 0, 2: 3})
+    await paris.write(JournalRow(4, 1, b"late"))
+    await other.write(JournalRow(4, 2, b"of the new owner"))
+    assert await found(paris, 2) == [(3, 1), (4, 1), (4, 2)]
+
+
+async def test_a_journal_of_many_rows_is_read_whole_and_from_anywhere(open_journal: Open) -> None:
+    journal = open_journal()
+    await journal.take(None, owner(1))
+    for begin in range(1, 4500, 300):
+        writes = (
+            journal.write(JournalRow(n, 1, b"x")) for n in range(begin, min(begin + 300, 4500))
+        )
+        await asyncio.gather(*writes)
+    for after in (0, 1, 2046, 2047, 2048, 4094, 4095, 4499):
+        assert await found(journal, after) == [(n, 1) for n in range(after + 1, 4500)]
