@@ -21,7 +21,7 @@ class JournalTrouble:
         self.lost_answers = 0
         """Number of next calls that are done, and whose answer never comes."""
         self.late: list[JournalRow] | None = None
-        """Rows that are written while this is a list, and get no answer: on their way until `land`."""
+        """Rows written while this is a list: without an answer, on their way until `land`."""
 
 
 class SlotRows:
