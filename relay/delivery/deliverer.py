@@ -224,7 +224,7 @@ class Deliverer:
         settlement.outstanding(delivery.flow, settlement.reader)
         if not delivery.is_own:
             for own in self._own.get(delivery.flow.exchange, ()):
-                own.queue.hurry()  # what stands before in the log is known first
+                own.enter_gathered()  # what stands before in the log is known first
         delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
 
     def _start(self, flow: Flow) -> FlowDelivery:

@@ -151,6 +151,23 @@ class FlowDelivery:
             self._rest()
             await self._order.over_or(self.queue.has_plenty)
 
+    def enter_gathered(self) -> None:
+        """Enter the own messages that wait for more, before another flow can judge what may repeat
+        them: at once, as the other's worker may be about to run.
+        """
+        if self._is_busy or not self._order.is_empty:
+            self.queue.hurry()
+            return
+        builder, jobs = self._builder, self.queue.take_gathered()
+        for job in jobs:
+            if builder.is_full_for(job.batch):
+                self._enter(builder.take())
+            builder.add(job)
+        if jobs:
+            if (chunk := builder.take()).parts:
+                self._enter(chunk)
+            self._rest()
+
     def _rest(self) -> None:
         """Note that the flow has nothing to do, unless it has."""
         if not (
@@ -174,7 +191,6 @@ class FlowDelivery:
         if self.is_own and not chunk.is_repair:
             await self._order.settled()  # a repair before
             self._enter(chunk)
-            self._builder.over(chunk)
             return True
         goes_on = await self._order.deliver(chunk)
         if chunk.byte_count > CHUNK_BYTES:
@@ -286,6 +302,7 @@ class FlowDelivery:
                 self._end_claims(chunk, writing.changes)
                 self._context.state.write(writing)
         self._save(chunk)
+        self._builder.over(chunk)
 
     async def _exchange(self, chunk: DeliveryChunk) -> str | None:
         """Wait for the exchange in the mesh and return its name; None when the node stops."""

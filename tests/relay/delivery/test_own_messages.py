@@ -66,6 +66,21 @@ async def test_a_batch_of_another_origin_finds_what_stands_before_it_in_the_log_
 
 
 @in_virtual_time
+async def test_own_messages_behind_a_batch_of_another_origin_do_not_keep_those_before_waiting() -> (
+    None
+):
+    world = World()
+    async with world.running() as life:
+        await life.log(own(world, 0), world.batch([entry("p")]))
+        await life.until(lambda: life.counters.own == life.counters.delivered == 1)
+        at_once = own(world, 1), world.batch([entry(1)]), own(world, 2)
+        await asyncio.gather(*(life.writer.append(*batch) for batch in at_once))
+        await life.until(lambda: life.counters.own == 3)
+        await life.until(lambda: life.counters.duplicates + life.counters.delivered == 2)
+    assert world.delivered() == ["body p"]
+
+
+@in_virtual_time
 async def test_a_node_that_stops_enters_what_has_gathered() -> None:
     world = World()
     async with world.running() as life:
