@@ -68,13 +68,13 @@ endif
 test-slow: setup-audit chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
-# On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
-# differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
-# release should change.
 # What a site of several nodes runs on.
 cluster-parts: setup
 	@scripts/setup-cluster-parts.sh
 
+# On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
+# differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
+# release should change.
 test-long: setup-audit chroot cluster-parts
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ

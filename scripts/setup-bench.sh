@@ -7,7 +7,6 @@ set -eu
 cd "$(dirname "$0")/.."
 
 folder=$PWD/.bench
-jars=$PWD/benchmarks/compare/kafka/jars.sha256
 product=${1:-}
 PATH=$PATH:/usr/local/go/bin
 mkdir -p "$folder"
@@ -38,7 +37,7 @@ step() {
     fi
 }
 
-# The commands of both steps are chained: a condition, as a step is, switches `set -e` off.
+# The commands of a step are chained: a condition, as a step is, switches `set -e` off.
 build_nats_server() {
     # By go.sum alone: neither a checksum database nor another Go is asked.
     cd benchmarks/compare/nats &&
@@ -46,15 +45,6 @@ build_nats_server() {
             -o "$folder/nats-server.part" github.com/nats-io/nats-server/v2 &&
         mv "$folder/nats-server.part" "$folder/nats-server" &&
         cd - >/dev/null
-}
-
-copy_jars() {
-    rm -rf "$folder/kafka" "$folder/kafka.part" &&
-        mvn -B -q -f benchmarks/compare/kafka/pom.xml \
-            org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
-            -DoutputDirectory="$folder/kafka.part" -DincludeScope=runtime &&
-        (cd "$folder/kafka.part" && sha256sum --check --strict --quiet "$jars") &&
-        mv "$folder/kafka.part" "$folder/kafka"
 }
 
 # is_made_of STAMP FILE...: whether the last set-up saw these very files.
@@ -78,14 +68,7 @@ nats)
 kafka)
     need java "a Java runtime, 17 or newer" default-jre-headless
     scripts/setup-tool.sh bench
-    files="benchmarks/compare/kafka/pom.xml benchmarks/compare/kafka/jars.sha256"
-    # shellcheck disable=SC2086
-    if ! is_made_of "$folder/kafka.stamp" $files || [ ! -d "$folder/kafka" ]; then
-        need mvn "Maven" maven
-        step "fetching Kafka" copy_jars
-        # shellcheck disable=SC2086
-        cat $files | sha256sum >"$folder/kafka.stamp"
-    fi
+    scripts/fetch-jars.sh Kafka benchmarks/compare/kafka "$folder/kafka"
     ;;
 *)
     echo "usage: $0 nats|kafka" >&2

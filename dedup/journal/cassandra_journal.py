@@ -11,16 +11,27 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from cassandra import ConsistencyLevel, DriverException, OperationTimedOut, Unavailable
+from cassandra import (
+    ConsistencyLevel,
+    DriverException,
+    OperationTimedOut,
+    RequestExecutionException,
+    protocol,
+)
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
+from cassandra.connection import ConnectionException
 
-from dedup.journal.journal import JournalAway, JournalRow, Owner, Ownership
+from dedup.journal.journal import JournalAway, JournalRefused, JournalRow, Owner, Ownership
 
 BUCKET_ROWS = 2048
 """Rows of a partition: half a gigabyte of the biggest ones."""
 _PAGE_ROWS = 200
 
-_UNCERTAIN = (OperationTimedOut, NoHostAvailable, Unavailable, DriverException)
+_UNCERTAIN = (
+    *(OperationTimedOut, NoHostAvailable, ConnectionException, RequestExecutionException),
+    *(protocol.RequestExecutionException, protocol.ServerError),
+)
+"""Errors after which the request may have been carried out, and is made again."""
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS owner (
@@ -66,7 +77,7 @@ class CassandraJournal:
         return statement
 
     async def _ask(self, statement: Any, *values: object) -> Sequence[Any]:
-        """Return the rows of the answer."""
+        """Return the rows of the answer. Raises JournalAway, JournalRefused."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[Any]] = loop.create_future()
 
@@ -87,6 +98,8 @@ class CassandraJournal:
             return await answer
         except _UNCERTAIN as error:
             raise JournalAway(str(error)) from error
+        except (DriverException, protocol.ErrorMessage) as error:
+            raise JournalRefused(str(error)) from error
 
     async def ownership(self) -> Ownership | None:
         found = await self._ask(self._read_owner, self._slot)

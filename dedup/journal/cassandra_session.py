@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from cassandra.auth import PlainTextAuthProvider
@@ -61,7 +62,8 @@ def connect(access: CassandraAccess) -> Session:
         # Without it a small request waits for the acknowledgement of the last: 40 ms and more.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     )
-    try:
+    with ExitStack() as unless_ready:
+        unless_ready.callback(cluster.shutdown)
         session = cluster.connect()
         session.execute(
             f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
@@ -70,7 +72,5 @@ def connect(access: CassandraAccess) -> Session:
         session.set_keyspace(access.keyspace)
         for table in TABLES:
             session.execute(table)
-    except BaseException:
-        cluster.shutdown()
-        raise
+        unless_ready.pop_all()
     return session

@@ -26,6 +26,15 @@ class JournalAway(Exception):
     """No quorum answered in time: the outcome is unknown, and the same call may be made again."""
 
 
+class JournalRefused(StoreError):
+    """The journal's machines understood a request and will never carry it out."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the journal refuses what a node asks: {reason}; check keyspace and rights"
+        )
+
+
 class SlotFenced(StoreError):
     """Another node has taken the slot, and this one must not write any more."""
 
@@ -65,7 +74,7 @@ class JournalRow(NamedTuple):
 
 
 class Journal(Protocol):
-    """Journal of one slot. Every method may raise JournalAway."""
+    """Journal of one slot. Every method may raise JournalAway and JournalRefused."""
 
     async def ownership(self) -> Ownership | None:
         """Read who owns the slot, as a quorum has it; None before the first owner."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from dedup.journal.journal import ROW_BYTES, Journal, JournalAway, JournalRow, Owner, SlotFenced
 from dedup.journal.journal_row import Writes, encode_row
@@ -18,13 +18,12 @@ from dedup.store import Changes, StoreClosed, StoreError, StoreFailed
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.05
-RETRY_FIRST_S = 0.05
-RETRY_MOST_S = 2.0
 
 
 class JournalWriter:
     """Writer of the rows behind `last_row`. `on_row` gets each row that counts; `failed` is called
-    once, with the error that ended the writer.
+    once, with the error that ended the writer. `retry` is awaited before a row is written again,
+    with the number of failures in a row.
     """
 
     def __init__(
@@ -34,17 +33,17 @@ class JournalWriter:
         last_row: int,
         on_row: Callable[[int, Writes], None],
         failed: Callable[[StoreError], None],
+        retry: Callable[[int], Awaitable[None]],
     ) -> None:
         self.last_row = last_row
         """Number of the last row that counts."""
         self.away_since: float | None = None
         """Time, by the event loop's clock, since which no quorum answers; None while one does."""
-        self.row_s = 0.0
-        """Seconds that the last row took to count."""
         self._journal = journal
         self._owner = owner
         self._on_row = on_row
         self._failed = failed
+        self._retry = retry
         self._waiting: deque[Writes] = deque()
         """Writes by rows, the oldest first: the row under way, if there is one, then later ones."""
         self._waiters: dict[asyncio.Future[None], Writes] = {}
@@ -56,10 +55,6 @@ class JournalWriter:
     def waiting(self) -> deque[Writes]:
         """Writes that are in no row that counts, the oldest first. Not to be changed."""
         return self._waiting
-
-    @property
-    def waiting_bytes(self) -> int:
-        return sum(writes.size for writes in self._waiting)
 
     def add(self, changes: Changes) -> None:
         """Append a write."""
@@ -127,16 +122,14 @@ class JournalWriter:
         except StoreError as error:
             self._end(error)
         except Exception as error:
+            log.exception("the journal's writer ends")
             self._end(StoreFailed("write the journal", repr(error)))
-            raise
         finally:
             self._task = None
         if self._waiting and self._error is None:
             self._gather()
 
     async def _write_row(self, writes: Writes) -> None:
-        clock = asyncio.get_running_loop().time
-        began = clock()
         row = JournalRow(self.last_row + 1, self._owner.epoch, encode_row(writes))
         failures = 0
         while True:
@@ -144,17 +137,16 @@ class JournalWriter:
                 await self._journal.write(row)
                 found = await self._journal.ownership()
             except JournalAway as error:
-                if self.away_since is None:
-                    self.away_since = clock()
-                    log.warning("the journal is away, row %d waits: %s", row.number, error)
-                await asyncio.sleep(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(failures, 10)))
                 failures += 1
-                continue
-            break
+                if self.away_since is None:
+                    self.away_since = asyncio.get_running_loop().time()
+                    log.warning("the journal is away, row %d waits: %s", row.number, error)
+                await self._retry(failures)
+            else:
+                break
         if found is None or found.owner != self._owner:
             raise SlotFenced(self._owner.epoch, None if found is None else found.owner)
         self.away_since = None
-        self.row_s = clock() - began
         self.last_row = row.number
         self._on_row(row.number, writes)
         self._waiting.popleft()

@@ -9,7 +9,7 @@ take back, and after any crash the local store needs only the rows behind its ow
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from dedup.journal.journal import Journal, Owner
 from dedup.journal.journal_row import Writes
@@ -38,13 +38,21 @@ def apply_row(store: Store, number: int, writes: Writes) -> None:
 
 class JournaledStore:
     """Store of the slot's owner over a local store that has the whole journal. `tables` are those
-    of the store's users.
+    of the store's users; `retry` is `JournalWriter`'s.
     """
 
-    def __init__(self, local: Store, tables: Sequence[str], journal: Journal, owner: Owner) -> None:
+    def __init__(
+        self,
+        local: Store,
+        tables: Sequence[str],
+        journal: Journal,
+        owner: Owner,
+        retry: Callable[[int], Awaitable[None]],
+    ) -> None:
         self._local = local
         self._tables = frozenset(tables)
-        self.journal = JournalWriter(journal, owner, last_row_of(local), self._on_row, self._fail)
+        last_row = last_row_of(local)
+        self.journal = JournalWriter(journal, owner, last_row, self._on_row, self._fail, retry)
         """Writer of the journal, for reports."""
         self._error: StoreError | None = None
         self._closed = False

@@ -11,7 +11,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 
 import yaml
 
@@ -51,23 +53,17 @@ class CassandraStartError(Exception):
 class CassandraNodes:
     """Private Cassandra in `folder`. Use as `async with`, or call `start` and `stop`."""
 
-    def __init__(self, folder: Path, count: int, *, heap_mb: int = 256) -> None:
+    def __init__(self, folder: Path, count: int) -> None:
         self.addresses = [f"127.0.0.{number}" for number in range(1, count + 1)]
         self.port, self._storage_port = free_ports(2)
         self._folder = folder
-        self._heap_mb = heap_mb
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
-    def pid(self, address: str) -> int:
-        """Return a node's process ID."""
-        return self._processes[address].pid
-
-    async def __aenter__(self) -> CassandraNodes:
-        try:
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as unless_up:
+            unless_up.push_async_callback(self.stop)
             await self.start()
-        except BaseException:
-            await self.stop()
-            raise
+            unless_up.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -172,7 +168,6 @@ class CassandraNodes:
         agents = sorted(JARS.glob("jamm-*.jar"))
         if not agents:
             raise CassandraStartError(f"no Cassandra in {JARS}: run `make cluster-parts`")
-        heap = f"{self._heap_mb}m"
         properties = {
             "logback.configurationFile": folder / "logback.xml",
             "cassandra.config": f"file://{folder / 'cassandra.yaml'}",
@@ -187,7 +182,7 @@ class CassandraNodes:
             "io.netty.tryReflectionSetAccessible": "true",
         }
         return (
-            *("java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+            *("java", "-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
             "-XX:ActiveProcessorCount=2",
             *(f"-D{name}={value}" for name, value in properties.items()),
             *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),

@@ -55,8 +55,6 @@ class FlowQueue:
         self._entries = 0
         self._gathers = flow.origin == context.settings.cluster_id
         self._gathering: asyncio.TimerHandle | None = None
-        self._hurried = False
-        """True if what is there is to be taken now: nothing that comes behind makes it wait."""
         self._room = asyncio.Event()
         self._room.set()
         self._behind = False
@@ -88,7 +86,7 @@ class FlowQueue:
     def _waits_for_more(self, batch: LoggedBatch) -> bool:
         if batch.header.kind is not BatchKind.MESSAGES:
             return False  # a repair is delivered
-        if self._hurried or self._entries >= GATHER_ENTRIES:
+        if self._entries >= GATHER_ENTRIES:
             return False
         if self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self.hurry)
@@ -97,7 +95,6 @@ class FlowQueue:
     def hurry(self) -> None:
         """Have the worker take what is there now."""
         self._stop_gathering()
-        self._hurried = bool(self._jobs)
         self._changed.set()
 
     def take_gathered(self) -> list[Job]:
@@ -196,7 +193,6 @@ class FlowQueue:
     def _clear(self) -> None:
         self._jobs.clear()
         self._bytes = self._entries = 0
-        self._hurried = False
         self.has_plenty.clear()
         self._room.set()
         self._stop_gathering()

@@ -124,7 +124,7 @@ class Flights:
                     follower.set_result(Appended.ALREADY_LOGGED)
         knowledge.counts.appended_batches += len(flights)
         knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
-        if knowledge.recent.unchecked_count > self._settings.check_after_names:
+        if knowledge.recent.unchecked_count > self._settings.read_after_names:
             self._hurry.set()
 
     def data_of(self, name: BatchName) -> bytes | None:

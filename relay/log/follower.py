@@ -13,7 +13,7 @@ from relay.log.knowledge import LogKnowledge, UnknownRecord
 from relay.log.reader import LogReader
 from relay.log.run import LogSettings
 from relay.log.site_log import LogClosed, LogCursor
-from relay.waiters import set_within
+from relay.waiters import Waiters, set_within
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ class LogFollower:
     """Reads back what was appended; sends readers back where the log differs from what they got.
 
     `readers` is the writer's own set; `data_of` finds a batch on its way or hot; `hurry` is set
-    where much waits to be read back; `on_round` is called when all that was confirmed until a
-    moment ago is read back and saved in the snapshot.
+    where much waits to be read back, or somebody waits for `saved`, which wakes when all that was
+    confirmed until a moment ago is read back and in the snapshot.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class LogFollower:
         settings: LogSettings,
         data_of: Callable[[BatchName], bytes | None],
         hurry: asyncio.Event,
-        on_round: Callable[[], None],
+        saved: Waiters,
     ) -> None:
         self._knowledge = knowledge
         self._tail = tail
@@ -42,23 +42,30 @@ class LogFollower:
         self._settings = settings
         self._data_of = data_of
         self._hurry = hurry
-        self._on_round = on_round
+        self._saved = saved
+        self._save_due = 0.0
+        self._unsaved = 0
+        """Number of records that were read back since the last snapshot."""
 
     async def follow(self, cursor: LogCursor) -> None:
         """Read back what is appended, in bulk, for ever. At idle a chunk that comes unasked shows a
         stranger's append. Raises LogClosed, LogMissing, UnknownRecord.
         """
-        recent = self._knowledge.recent
+        recent, clock = self._knowledge.recent, asyncio.get_running_loop().time
         while True:
-            await self._read_back(cursor, 1)
+            if not self._knowledge.is_unsaved:
+                await self._read_back(cursor, 1)
             target = recent.last_unchecked
             while target is not None and recent.is_awaited(target):
                 await self._read_back(cursor, min(READ_AHEAD, recent.unchecked_count))
-            self._knowledge.save()
-            self._on_round()
-            if recent.unchecked_count <= self._settings.check_after_names:
+            much = self._unsaved > self._settings.check_after_names
+            if much or self._saved or clock() >= self._save_due:
+                self._knowledge.save()
+                self._saved.wake()
+                self._save_due, self._unsaved = clock() + self._settings.check_every_s, 0
+            if recent.unchecked_count <= self._settings.read_after_names:
                 self._hurry.clear()
-            await set_within(self._settings.check_every_s, self._hurry)
+            await set_within(max(0.0, self._save_due - clock()), self._hurry)
 
     async def _read_back(self, cursor: LogCursor, ahead: int) -> None:
         recent = self._knowledge.recent
@@ -71,6 +78,7 @@ class LogFollower:
             except TimeoutError:
                 if missing is not None and missing == recent.next_awaited:
                     raise LogClosed(f"{missing} cannot be read back") from None
+        self._unsaved += len(records)
         before = recent.checked
         aliens = self._knowledge.counts.aliens
         unknown: UnknownRecord | None = None

@@ -327,6 +327,11 @@ class LogKnowledge:
         self.losses = list(snapshot.losses)
         self.checked = self.recent.checked
 
+    @property
+    def is_unsaved(self) -> bool:
+        """True if anything has changed since the snapshot was saved."""
+        return self._changed
+
     def save(self) -> None:
         """Save if anything has changed."""
         if not self._changed:

@@ -43,9 +43,11 @@ class LogSettings:
     """Settings of a log's writer."""
 
     check_every_s: float = 1.0
-    """Interval of reading back: shorter costs the broker; longer lets stored positions lag further,
-    and a restart read more."""
-    check_after_names: int = 48
+    """Interval of reading back and of snapshots: shorter costs the broker; longer lets stored
+    positions lag further, and a restart read more."""
+    check_after_names: int = 5_000
+    """Appended batches after which to save a snapshot earlier, so that a restart reads no more."""
+    read_after_names: int = 48
     """Appended batches after which to read back earlier: the broker reads small batches one by one,
     and hundreds at a time keep both its and this node's processor busy for 40 ms."""
     unreadable_after_s: float = 10.0

@@ -114,7 +114,7 @@ class LogWriter:
             self._settings,
             self._flights.data_of,
             self._hurry,
-            self._check_waiters.wake,
+            self._check_waiters,
         )
         self._closing = False
 

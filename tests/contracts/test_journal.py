@@ -1,20 +1,55 @@
-"""What every journal of a slot promises, run over both twins."""
+"""Contract of a slot's journal, run over both twins."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dedup.journal.journal import Journal, JournalRow, Owner, Ownership
+from dedup.journal.journal import (
+    Journal,
+    JournalAway,
+    JournalRefused,
+    JournalRow,
+    Owner,
+    Ownership,
+)
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 
 TOP = Path(__file__).resolve().parents[2]
 Open = Callable[[], Journal]
 """Open another node's way to the same slot."""
+
+
+@asynccontextmanager
+async def cassandra_session(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Any, Open]]:
+    """Run a Cassandra of one node: a session with it, and ways to its slot 0."""
+    # Cassandra's client stands apart: nodes that need none do without it.
+    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
+    from dedup.journal.cassandra_journal import CassandraJournal
+    from dedup.journal.cassandra_session import CassandraAccess, connect
+    from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
+
+    async with CassandraNodes(folder, 1) as nodes:
+        access = CassandraAccess(
+            hosts=nodes.addresses,
+            port=nodes.port,
+            datacenter="datacenter1",
+            keyspace="paris",
+            replication=1,
+        )
+        session = await asyncio.to_thread(connect, access)
+        try:
+            yield session, lambda: CassandraJournal(session, 0)
+        finally:
+            session.cluster.shutdown()
 
 
 @pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.long)])
@@ -25,23 +60,8 @@ async def open_journal(
         rows = SlotRows()
         yield lambda: MemoryJournal(rows)
         return
-    # Cassandra's client stands apart: nodes that need none do without it.
-    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
-    from dedup.journal.cassandra_journal import CassandraJournal
-    from dedup.journal.cassandra_session import CassandraAccess, connect
-    from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
-
-    async with CassandraNodes(tmp_path, 1) as nodes:
-        access = CassandraAccess(
-            hosts=nodes.addresses,
-            port=nodes.port,
-            datacenter="datacenter1",
-            keyspace="paris",
-            replication=1,
-        )
-        session = await asyncio.to_thread(connect, access)
-        yield lambda: CassandraJournal(session, 0)
-        session.cluster.shutdown()
+    async with cassandra_session(tmp_path, monkeypatch) as (_, open_slot):
+        yield open_slot
 
 
 def owner(epoch: int, node: str = "paris-a") -> Owner:
@@ -52,7 +72,7 @@ async def found(journal: Journal, after: int = 0) -> list[tuple[int, int]]:
     return [(row.number, row.epoch) async for row in journal.rows(after)]
 
 
-async def test_a_journal(open_journal: Open) -> None:
+async def test_owners_follow_each_other_and_rows_are_written_once(open_journal: Open) -> None:
     paris, other = open_journal(), open_journal()
 
     # The first owner, and only one of two who try.
@@ -99,3 +119,19 @@ async def test_a_journal_of_many_rows_is_read_whole_and_from_anywhere(open_journ
         await asyncio.gather(*writes)
     for after in (0, 1, 2046, 2047, 2048, 4094, 4095, 4499):
         assert await found(journal, after) == [(n, 1) for n in range(after + 1, 4500)]
+
+
+@pytest.mark.long
+async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cassandra_session(tmp_path, monkeypatch) as (session, open_slot):
+        journal = open_slot()
+        await journal.take(None, owner(1))
+        await asyncio.to_thread(session.execute, "DROP TABLE journal")
+        with pytest.raises(JournalRefused, match="check keyspace and rights"):
+            await journal.write(JournalRow(1, 1, b""))
+        assert await journal.ownership() is not None
+    # Its node has ended, and the session with it.
+    with pytest.raises(JournalAway):
+        await journal.ownership()

@@ -1,4 +1,4 @@
-"""What every store promises, run over both twins."""
+"""Contract of stores, run over a folder, memory, and a journal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ OWNER = Owner(1, b"run", "paris-a")
 Reopen = Callable[[Store], Awaitable[Store]]
 
 
+async def at_once(failures: int) -> None:
+    """Try again without a wait."""
+
+
 @pytest.fixture(params=["rocksdb", "memory", "journaled"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -37,7 +41,7 @@ def opened(kind: str, tmp_path: Path) -> Iterator[tuple[Store, Reopen]]:
         tables = (*TABLES, COPY)
         store: Store = RocksdbStore(tmp_path / "state", tables, point_tables=frozenset({"seen"}))
         if kind == "journaled":
-            store = JournaledStore(store, TABLES, MemoryJournal(rows), OWNER)
+            store = JournaledStore(store, TABLES, MemoryJournal(rows), OWNER, at_once)
         stores.append(store)
         return store
 

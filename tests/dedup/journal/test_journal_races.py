@@ -17,10 +17,10 @@ from dedup.journal.journal import (
 )
 from dedup.journal.journaled_store import COPY, JournaledStore
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
-from dedup.journal.taking import SlotTaking, catch_up
+from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 TABLES = ("rows",)
 
@@ -38,12 +38,15 @@ class RacingNode:
 
     async def _delay(self) -> None:
         is_frozen = self._chance.random() < 0.05
-        await asyncio.sleep(self._chance.uniform(0, 3.0 if is_frozen else 0.01))
+        await let_pass(self._chance.uniform(0, 3.0 if is_frozen else 0.01))
         self._journal.trouble.lost_answers = int(self._chance.random() < 0.05)
+
+    async def _retry(self, failures: int) -> None:
+        await self._delay()
 
     async def live(self, turns: int) -> None:
         for _ in range(turns):
-            await asyncio.sleep(self._chance.uniform(0, 0.5))
+            await let_pass(self._chance.uniform(0, 0.5))
             await self.follow()
             try:
                 await self._own()
@@ -59,10 +62,10 @@ class RacingNode:
 
     async def _own(self) -> None:
         run = self._chance.randbytes(16)
-        taking = SlotTaking(self._journal, self.name, run, self._delay)
+        taking = SlotTaking(self._journal, self.name, run, self._retry)
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, self.local)
-        store = JournaledStore(self.local, TABLES, self._journal, owner)
+        store = JournaledStore(self.local, TABLES, self._journal, owner, self._retry)
         for _ in range(self._chance.randrange(20)):
             self._written += 1
             key = f"{self.name} {self._written}".encode()

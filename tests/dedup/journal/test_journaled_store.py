@@ -10,7 +10,7 @@ import pytest
 from dedup.journal.journal import JournalRow, SlotFenced
 from dedup.journal.journaled_store import COPY, JournaledStore, last_row_of
 from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
-from dedup.journal.taking import SlotTaking, catch_up
+from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store, StoreClosed
 from tests.virtual_time import in_virtual_time, let_pass
@@ -19,26 +19,39 @@ TABLES = ("seen", "rows")
 Content = dict[str, dict[bytes, bytes]]
 
 
+async def retry(failures: int) -> None:
+    await let_pass(0.1)
+
+
 class SlotNode:
     """A node of a site: its copy of the slot's journal, and its way to the journal."""
 
     def __init__(self, slot: SlotRows, name: str) -> None:
         self.name = name
         self.trouble = JournalTrouble()
-        self.journal = MemoryJournal(slot, self.trouble, lambda: asyncio.sleep(0.002))
+        self.journal = MemoryJournal(slot, self.trouble, lambda: let_pass(0.002))
         self.local = MemoryStore((*TABLES, COPY))
         self._takes = 0
 
     def taking(self) -> SlotTaking:
         self._takes += 1
         run = f"{self.name} {self._takes}".encode()
-        return SlotTaking(self.journal, self.name, run, lambda: asyncio.sleep(0.1))
+        return SlotTaking(self.journal, self.name, run, retry)
 
     async def take(self) -> JournaledStore:
         taking = self.taking()
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, self.local)
-        return JournaledStore(self.local, TABLES, self.journal, owner)
+        return JournaledStore(self.local, TABLES, self.journal, owner, retry)
+
+
+async def three_nodes() -> tuple[SlotRows, JournaledStore, list[SlotNode]]:
+    """Return a slot, its owner's store with one row, and the owner and two more nodes."""
+    slot = SlotRows()
+    nodes = [SlotNode(slot, f"paris-{name}") for name in "abc"]
+    store = await nodes[0].take()
+    await store.write_synced(put(b"a"))
+    return slot, store, nodes
 
 
 def content(store: Store) -> Content:
@@ -125,10 +138,7 @@ async def test_an_owner_that_lost_its_slot_is_refused_at_its_next_row() -> None:
 
 @in_virtual_time
 async def test_a_row_that_lands_after_the_next_epoch_began_is_void_for_everybody() -> None:
-    slot = SlotRows()
-    paris, other, third = (SlotNode(slot, f"paris-{name}") for name in "abc")
-    store = await paris.take()
-    await store.write_synced(put(b"a"))
+    slot, store, (paris, other, third) = await three_nodes()
     paris.trouble.late = late = []
     waiting = asyncio.ensure_future(store.write_synced(put(b"late")))
     await let_pass(0.01)
@@ -146,10 +156,7 @@ async def test_a_row_that_lands_after_the_next_epoch_began_is_void_for_everybody
 
 @in_virtual_time
 async def test_a_taker_that_slept_while_another_took_the_slot_is_refused() -> None:
-    slot = SlotRows()
-    paris, sleeper, other = (SlotNode(slot, f"paris-{name}") for name in "abc")
-    store = await paris.take()
-    await store.write_synced(put(b"a"))
+    slot, _, (_, sleeper, other) = await three_nodes()
     taking = sleeper.taking()
     owner = await taking.raise_epoch()
     successor = await other.take()
@@ -163,10 +170,7 @@ async def test_a_taker_that_slept_while_another_took_the_slot_is_refused() -> No
 
 @in_virtual_time
 async def test_a_copy_takes_no_row_of_an_epoch_whose_end_is_not_stated_yet() -> None:
-    slot = SlotRows()
-    paris, other, copy = (SlotNode(slot, f"paris-{name}") for name in "abc")
-    store = await paris.take()
-    await store.write_synced(put(b"a"))
+    _, _, (_, other, copy) = await three_nodes()
     taking = other.taking()
     owner = await taking.raise_epoch()
     await catch_up(copy.journal, copy.local)
@@ -195,11 +199,11 @@ async def test_while_no_quorum_answers_writes_wait_and_stay_readable() -> None:
     assert not waiting.done()
     assert store.get("rows", b"a") == b"x"
     assert store.journal.away_since is not None
-    assert store.journal.waiting_bytes
+    assert store.journal.waiting
     paris.trouble.away = False
     await waiting
     assert store.journal.away_since is None
-    assert not store.journal.waiting_bytes
+    assert not store.journal.waiting
 
 
 @in_virtual_time

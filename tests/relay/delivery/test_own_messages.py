@@ -66,9 +66,7 @@ async def test_a_batch_of_another_origin_finds_what_stands_before_it_in_the_log_
 
 
 @in_virtual_time
-async def test_own_messages_behind_a_batch_of_another_origin_do_not_keep_those_before_waiting() -> (
-    None
-):
+async def test_own_messages_behind_a_copy_do_not_keep_those_before_it_waiting() -> None:
     world = World()
     async with world.running() as life:
         await life.log(own(world, 0), world.batch([entry("p")]))

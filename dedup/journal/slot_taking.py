@@ -27,12 +27,12 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 class SlotTaking:
-    """One attempt of a node to take a slot. `run` is random; `retry` is awaited after each call
-    whose outcome is unknown, before the same call is made again.
+    """One attempt of a node to take a slot. `run` is random; `retry` is awaited before a call whose
+    outcome is unknown is made again, with the number of failures in a row.
     """
 
     def __init__(
-        self, journal: Journal, node: str, run: bytes, retry: Callable[[], Awaitable[None]]
+        self, journal: Journal, node: str, run: bytes, retry: Callable[[int], Awaitable[None]]
     ) -> None:
         self._journal = journal
         self._node = node
@@ -61,11 +61,13 @@ class SlotTaking:
             raise SlotFenced(owner.epoch, None if now is None else now.owner)
 
     async def _certain(self, call: Callable[[], Awaitable[T]]) -> T:
+        failures = 0
         while True:
             try:
                 return await call()
             except JournalAway:
-                await self._retry()
+                failures += 1
+                await self._retry(failures)
 
 
 async def catch_up(journal: Journal, local: Store, reader: Owner | None = None) -> None:
