@@ -282,6 +282,34 @@ class BrokerAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalPlace:
+    """Cassandra in which the nodes of a site keep their journal."""
+
+    hosts: tuple[str, ...]
+    """HOST:PORT of some of its nodes, which name the others."""
+    datacenter: str
+    keyspace: str
+    replication: int = 3
+    user: str = ""
+    """Empty: no password is asked for."""
+    password: str = ""
+    """`env:NAME` or `file:PATH`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes of a site that take over from each other, and what they share."""
+
+    zookeeper: tuple[str, ...]
+    """HOST:PORT of each member of the ensemble."""
+    cassandra: JournalPlace
+    names: tuple[str, ...] = ()
+    """Names of the nodes; none: any."""
+    session_s: float = 2.0
+    """Time after which a node that ZooKeeper does not hear from counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """A broker cluster and virtual host. Without `broker`, `isthmus up` runs a private one."""
 
@@ -316,6 +344,8 @@ class Site:
     """Number of nodes of its private cluster; an own broker's nodes are not counted here."""
     replicas: int | None = None
     """Members of each relay queue and of the log; None: one for each broker node."""
+    nodes: NodeGroup | None = None
+    """Nodes of the site, if it has several; else its one node has the state on its own disk."""
 
     @property
     def is_cluster(self) -> bool:

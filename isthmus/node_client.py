@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+
+from relay.node.site_folder import ANNOUNCED, NODES, STANDBY, site_folder
 
 ASK_WITHIN_S = 30.0
 
@@ -23,20 +25,39 @@ class NodeSaysNo(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeClient:
-    """Client of one site's node, as announced in STATE/sites/SITE."""
+class NodePlace:
+    """Admin port of a node, and the token that the port asks for."""
 
-    site: str
     port: int
     token: str
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @classmethod
+    def of(cls, folder: Path) -> NodePlace:
+        """Read what the node of a folder has announced. Raises OSError, ValueError, KeyError,
+        TypeError.
+        """
+        port = int(json.loads((folder / ANNOUNCED).read_text())["admin_port"])
+        return cls(port, (folder / "admin.token").read_text())
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClient:
+    """Client of the node that runs a site, among those announced in STATE/sites/SITE."""
+
+    site: str
+    places: Sequence[NodePlace]
+
     @classmethod
     def of(cls, state: Path, site: str) -> NodeClient:
-        """Find the node. Raises NodeAway."""
-        folder = state / "sites" / site
+        """Find the nodes. Raises NodeAway."""
+        folder = site_folder(state, site)
+        folders = sorted((folder / NODES).glob("*")) or [folder]
         try:
-            port = int(json.loads((folder / "node.json").read_text())["admin_port"])
-            return cls(site, port, (folder / "admin.token").read_text())
+            return cls(site, [NodePlace.of(one) for one in folders])
         except PermissionError as error:
             raise NodeAway(
                 f"{site}: {error.filename} cannot be read: run this as the user of the node"
@@ -64,13 +85,17 @@ class NodeClient:
         self, method: str, path: str, **request: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=2 * ASK_WITHIN_S)
-        headers = {"Authorization": f"Bearer {self.token}"}
-        url = f"http://127.0.0.1:{self.port}/sites/{self.site}/{path}"
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-                session.request(method, url, **request) as answer,
-            ):
+            async with AsyncExitStack() as open_answer:
+                session = await open_answer.enter_async_context(
+                    aiohttp.ClientSession(timeout=timeout)
+                )
+                place = await self._running(session)
+                headers = {"Authorization": f"Bearer {place.token}"}
+                url = f"{place.url}/sites/{self.site}/{path}"
+                answer = await open_answer.enter_async_context(
+                    session.request(method, url, headers=headers, **request)
+                )
                 if answer.status in (401, 404):
                     raise NodeAway(_where(self.site))  # the port is another process's by now
                 if answer.status != 200:
@@ -78,6 +103,19 @@ class NodeClient:
                 yield answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NodeAway(f"{_where(self.site)} ({error})") from error
+
+    async def _running(self, session: aiohttp.ClientSession) -> NodePlace:
+        """Return the place of the node that does not stand by, or the last one."""
+        *others, last = self.places
+        for place in others:
+            try:
+                async with session.get(f"{place.url}/status") as answer:
+                    state = (await answer.json())["sites"][self.site]["state"]
+            except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
+                continue  # nobody's any more, or another program's
+            if state != STANDBY:
+                return place
+        return last
 
 
 def _where(site: str) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
+from relay.node.site_folder import ANNOUNCED, NODES, STANDBY, site_folder
 
 ASK_WITHIN_S = 3.0
 _COUNTS = (
@@ -156,6 +157,29 @@ class _Answer:
     """True if the node is on this machine; of others only silence is known."""
     stopped: str = ""
     """Reason left by a node that stopped by itself."""
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    """State, reason and process ID by node, of a site with several."""
+
+    def state_of(self, site: str) -> str:
+        """Return the node's state, as far as known."""
+        own = self._own(site)
+        return str(own["state"]) if own else "stopped" if self.stopped else "down"
+
+    def reason_of(self, site: str) -> str:
+        own = self._own(site)
+        return str(own["reason"]) if own else self.stopped or self.why
+
+    def slot_of(self, site: str) -> dict[str, Any] | None:
+        """Return the figures of the site's slot, if the node has the slot."""
+        return (self._own(site) or {}).get("slot")
+
+    def _own(self, site: str) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] | None = (self.report or {}).get("sites", {}).get(site)
+        return found
+
+
+_RANKS = {STANDBY: 1, "starting": 1, "stopped": 2, "down": 3}
+"""Ranks of the states of a site's nodes: the lowest speaks for the site; others have 0."""
 
 
 class _NodeAsker:
@@ -167,8 +191,34 @@ class _NodeAsker:
         self._requests: dict[tuple[str, AdminAccess], asyncio.Task[dict[str, Any]]] = {}
 
     async def of(self, site: Site) -> _Answer:
-        """Ask the node at the address in the state folder, or else of the mesh file."""
-        file = self._state / "sites" / site.name / "node.json"
+        """Ask the site's node, or all its nodes that are here: the answer is of the one that runs
+        the site.
+        """
+        folder = site_folder(self._state, site.name)
+        if site.nodes is None:
+            return await self._ask(site, folder)
+        folders = sorted((folder / NODES).glob("*"))
+        answers = await asyncio.gather(*(self._ask(site, one) for one in folders))
+        if not answers:
+            return await self._ask(site, folder)
+        nodes = {one.name: answer for one, answer in zip(folders, answers, strict=True)}
+        runs = min(answers, key=lambda answer: _RANKS.get(answer.state_of(site.name), 0))
+        return replace(
+            runs,
+            nodes={
+                name: {
+                    "state": answer.state_of(site.name),
+                    "reason": answer.reason_of(site.name),
+                    "slot": answer.slot_of(site.name),
+                    "pid": None if answer.report is None else answer.report["pid"],
+                }
+                for name, answer in nodes.items()
+            },
+        )
+
+    async def _ask(self, site: Site, folder: Path) -> _Answer:
+        """Ask the node at the address in its folder, or else of the mesh file."""
+        file = folder / ANNOUNCED
         try:
             where = json.loads(file.read_text())
             pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
@@ -222,6 +272,8 @@ class _Answers:
             content["restarts"] = node.restarts
         answer = self.answers[site]
         own = (answer.report or {}).get("sites", {}).get(site)
+        if answer.nodes:
+            content["nodes"] = answer.nodes
         if own is not None:
             return {**content, **own}
         content |= dict.fromkeys(_COUNTS, None)

@@ -18,7 +18,7 @@ from federation.brokers.addresses import AddressBook
 from relay.ledger.file import LedgerFile, file_frame, frames
 from relay.ledger.file_writer import FileWriter, FileWriters
 from relay.ledger.rows import LedgerRow, decode_row
-from relay.node.machine import Machine
+from relay.node.machine import Machine, unshared
 from relay.node.node import SiteNode
 from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
@@ -98,9 +98,8 @@ class SimulatedSite:
         self._brokers = MemoryBrokers(self._network, self.site)
         chance = random.Random(self._chance.getrandbits(64))
         boot = f"boot {self._boots}"
-        machine = Machine(
-            self.clock, chance, chance.randbytes, lambda: boot, lambda folder: self._store
-        )
+        state = unshared(lambda folder: self._store)
+        machine = Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
         self.node = SiteNode(
             self.site,
             self._book,

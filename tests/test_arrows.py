@@ -50,6 +50,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "quantities",
     ),
     "relay": (
+        "cluster",
         "node",
         "admin",
         "operator",
@@ -113,6 +114,7 @@ ONLY_IMPORTERS = {
     "rstream": {"relay/log/rabbit/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
     "cassandra": {"dedup/journal/cassandra_journal.py", "dedup/journal/cassandra_session.py"},
+    "kazoo": {"relay/cluster/zookeeper.py"},
 }
 """A vendor's library behind a seam has one importer."""
 

@@ -55,14 +55,22 @@ class IsthmusMesh:
             await brokers.make_user(site, BrokerUser(*admin))
         await self.run("apply")
         for site in layout.sites:
-            with (self._folder / f"{site}.log").open("ab") as log:
-                self.nodes[site] = await asyncio.create_subprocess_exec(
-                    *("setpriv", "--pdeathsig", "KILL", "--"),
-                    *(sys.executable, "-m", "isthmus", "relay", str(self.file)),
-                    *("--site", site, "--state", str(self.state)),
-                    stdout=log,
-                    stderr=log,
-                )
+            group = mesh.sites[site].nodes
+            for node in ("",) if group is None else group.names:
+                await self.start_node(site, node)
+
+    async def start_node(self, site: str, node: str = "") -> None:
+        """Start a site's node, or one of its several: `nodes` has that as SITE/NODE."""
+        name = f"{site}/{node}" if node else site
+        with (self._folder / f"{name.replace('/', '-')}.log").open("ab") as log:
+            self.nodes[name] = await asyncio.create_subprocess_exec(
+                *("setpriv", "--pdeathsig", "KILL", "--"),
+                *(sys.executable, "-m", "isthmus", "relay", str(self.file)),
+                *("--site", site, "--state", str(self.state)),
+                *(("--node", node) if node else ()),
+                stdout=log,
+                stderr=log,
+            )
 
     async def _document(self, layout: Layout, lines: Lines) -> dict[str, Any]:
         links = []

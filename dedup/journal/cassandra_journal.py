@@ -27,7 +27,7 @@ BUCKET_ROWS = 2048
 """Rows of a partition: half a gigabyte of the biggest ones."""
 _PAGE_ROWS = 200
 
-_UNCERTAIN = (
+UNCERTAIN = (
     *(OperationTimedOut, NoHostAvailable, ConnectionException, RequestExecutionException),
     *(protocol.RequestExecutionException, protocol.ServerError),
 )
@@ -96,7 +96,7 @@ class CassandraJournal:
         )
         try:
             return await answer
-        except _UNCERTAIN as error:
+        except UNCERTAIN as error:
             raise JournalAway(str(error)) from error
         except (DriverException, protocol.ErrorMessage) as error:
             raise JournalRefused(str(error)) from error

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from cassandra import AuthenticationFailed, DriverException
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
 from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
     TokenAwarePolicy,
 )
+from cassandra.protocol import ErrorMessage
 
-from dedup.journal.cassandra_journal import TABLES
+from dedup.journal.cassandra_journal import TABLES, UNCERTAIN
+from dedup.journal.journal import JournalAway, JournalRefused
+
+# Its warnings repeat, in several lines for each attempt, what JournalAway tells once.
+logging.getLogger("cassandra").setLevel(logging.CRITICAL)
 
 _REQUEST_S = 5.0
 _SPECULATE_AFTER_S = 0.2
@@ -29,8 +42,8 @@ _HEARTBEAT_S = 2
 class CassandraAccess:
     """Way to the Cassandra of a site. `user` empty: without a password."""
 
-    hosts: Sequence[str]
-    port: int = 9042
+    hosts: Sequence[tuple[str, int]]
+    """Host and port of some of the nodes."""
     datacenter: str
     keyspace: str
     replication: int = 3
@@ -41,7 +54,7 @@ class CassandraAccess:
 
 def connect(access: CassandraAccess) -> Session:
     """Connect, which blocks, and use the keyspace, which is made with its tables if missing. Raises
-    what the driver raises.
+    JournalAway, JournalRefused.
     """
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(access.datacenter)),
@@ -51,7 +64,8 @@ def connect(access: CassandraAccess) -> Session:
     auth = PlainTextAuthProvider(access.user, access.password) if access.user else None
     cluster = Cluster(
         list(access.hosts),
-        port=access.port,
+        # For the others, which Cassandra names without their ports.
+        port=access.hosts[0][1],
         auth_provider=auth,
         ssl_context=access.tls,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
@@ -64,13 +78,27 @@ def connect(access: CassandraAccess) -> Session:
     )
     with ExitStack() as unless_ready:
         unless_ready.callback(cluster.shutdown)
-        session = cluster.connect()
-        session.execute(
-            f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
-            f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
-        )
-        session.set_keyspace(access.keyspace)
-        for table in TABLES:
-            session.execute(table)
+        try:
+            session = cluster.connect()
+            _use_keyspace(session, access)
+        except NoHostAvailable as error:
+            reasons = error.errors.values() if isinstance(error.errors, dict) else ()
+            if any(isinstance(reason, AuthenticationFailed) for reason in reasons):
+                raise JournalRefused(str(error)) from error
+            raise JournalAway(str(error)) from error
+        except UNCERTAIN as error:
+            raise JournalAway(str(error)) from error
+        except (DriverException, ErrorMessage) as error:
+            raise JournalRefused(str(error)) from error
         unless_ready.pop_all()
     return session
+
+
+def _use_keyspace(session: Session, access: CassandraAccess) -> None:
+    session.execute(
+        f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
+        f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
+    )
+    session.set_keyspace(access.keyspace)
+    for table in TABLES:
+        session.execute(table)

@@ -35,7 +35,20 @@ class JournalRefused(StoreError):
         )
 
 
-class SlotFenced(StoreError):
+class SlotGone(StoreError):
+    """Loss of the right to write a slot's state; the node may stand by to take the slot again."""
+
+
+class JournalFull(SlotGone):
+    """No quorum takes rows, and more writes wait than may."""
+
+    def __init__(self, waiting_bytes: int) -> None:
+        super().__init__(
+            f"{waiting_bytes // 2**20} MiB of writes wait for the journal, which is away"
+        )
+
+
+class SlotFenced(SlotGone):
     """Another node has taken the slot, and this one must not write any more."""
 
     def __init__(self, epoch: int, now: Owner | None) -> None:

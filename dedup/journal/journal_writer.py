@@ -11,13 +11,23 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from dedup.journal.journal import ROW_BYTES, Journal, JournalAway, JournalRow, Owner, SlotFenced
+from dedup.journal.journal import (
+    ROW_BYTES,
+    Journal,
+    JournalAway,
+    JournalFull,
+    JournalRow,
+    Owner,
+    SlotFenced,
+)
 from dedup.journal.journal_row import Writes, encode_row
 from dedup.store import Changes, StoreClosed, StoreError, StoreFailed
 
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.05
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Size of the writes that may wait while no quorum takes rows: hours of a site that stands."""
 
 
 class JournalWriter:
@@ -46,6 +56,8 @@ class JournalWriter:
         self._retry = retry
         self._waiting: deque[Writes] = deque()
         """Writes by rows, the oldest first: the row under way, if there is one, then later ones."""
+        self.waiting_bytes = 0
+        """Size of the writes that are in no row that counts."""
         self._waiters: dict[asyncio.Future[None], Writes] = {}
         self._gathering: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -57,13 +69,22 @@ class JournalWriter:
         return self._waiting
 
     def add(self, changes: Changes) -> None:
-        """Append a write."""
-        self._open_row().add(changes)
-        self._gather()
+        """Append a write. Raises JournalFull."""
+        self._add(lambda row: row.add(changes))
 
     def clear(self, table: str) -> None:
-        """Append the emptying of a table."""
-        self._open_row().clear(table)
+        """Append the emptying of a table. Raises JournalFull."""
+        self._add(lambda row: row.clear(table))
+
+    def _add(self, change: Callable[[Writes], None]) -> None:
+        row = self._open_row()
+        before = row.size
+        change(row)
+        self.waiting_bytes += row.size - before
+        if self.waiting_bytes > MOST_WAITING_BYTES:
+            full = JournalFull(self.waiting_bytes)
+            self._end(full)
+            raise full
         self._gather()
 
     async def written(self) -> None:
@@ -150,6 +171,7 @@ class JournalWriter:
         self.last_row = row.number
         self._on_row(row.number, writes)
         self._waiting.popleft()
+        self.waiting_bytes -= writes.size
         for waiter, last in list(self._waiters.items()):
             if last is writes and not waiter.done():
                 waiter.set_result(None)

@@ -8,6 +8,7 @@ take back, and after any crash the local store needs only the rows behind its ow
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -55,6 +56,7 @@ class JournaledStore:
         self.journal = JournalWriter(journal, owner, last_row, self._on_row, self._fail, retry)
         """Writer of the journal, for reports."""
         self._error: StoreError | None = None
+        self._failed = asyncio.Event()
         self._closed = False
 
     def _on_row(self, number: int, writes: Writes) -> None:
@@ -62,6 +64,13 @@ class JournaledStore:
 
     def _fail(self, error: StoreError) -> None:
         self._error = error
+        self._failed.set()
+
+    async def until_failed(self) -> None:
+        """Wait until the journal can be written no more. Raises the reason."""
+        await self._failed.wait()
+        assert self._error is not None
+        raise self._error
 
     def _check(self, *tables: str) -> None:
         if self._closed:

@@ -120,6 +120,13 @@ SECTIONS = (
         "addresses counts as several. The log is written and read at its leader, wherever the "
         "cluster has moved it: [operations](operations.md), *Sites on clusters*.",
     ),
+    (
+        "ClusterKeys",
+        "### Cluster",
+        "For a site of several nodes: see [cluster.md](cluster.md). A change is taken up when a "
+        "node starts.",
+    ),
+    ("CassandraKeys", "### Cassandra", ""),
     ("TlsKeys", "### TLS", ""),
     (
         "AdminKeys",

@@ -36,9 +36,11 @@ from federation.mesh import (
     IdentityKind,
     IdentityRule,
     IdentityScope,
+    JournalPlace,
     Link,
     LogLimit,
     Mesh,
+    NodeGroup,
     OrderRule,
     PriorityRule,
     RetryRule,
@@ -51,11 +53,12 @@ from federation.mesh import (
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.exchange_keys import ExchangeKeys
 from federation.mesh_file.keys.site_keys import (
+    ANY_NODE,
     AdminKeys,
-    LogKeys,
     SiteKeys,
     SiteWords,
     TlsKeys,
+    keyspace_of,
     log_of_site,
 )
 from federation.mesh_file.topologies import declared_links, forwarding_rule
@@ -64,7 +67,7 @@ from federation.mesh_file.topologies import declared_links, forwarding_rule
 def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
     """Return the mesh of valid keys; `file:` passwords and TLS files are relative to `folder`."""
     words = SiteWords(keys.sites)
-    sites = {name: _site(name, site, keys.log, folder) for name, site in keys.sites.items()}
+    sites = {name: _site(keys, name, site, folder) for name, site in keys.sites.items()}
     mesh = Mesh(
         name=keys.mesh,
         revision="",
@@ -92,8 +95,9 @@ def _repairers(keys: MeshKeys, words: SiteWords) -> tuple[str, ...] | None:
     return words.sites_of(keys.repairs_from or ())
 
 
-def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
-    log = log_of_site(mesh_log, keys.log)
+def _site(whole: MeshKeys, name: str, keys: SiteKeys, folder: Path) -> Site:
+    mesh = whole.mesh
+    log = log_of_site(whole.log, keys.log)
     return Site(
         name,
         keys.cluster_id or name,
@@ -111,6 +115,27 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         max_rate=keys.max_rate,
         brokers=keys.brokers,
         replicas=keys.replicas,
+        nodes=_nodes(mesh, name, keys, folder),
+    )
+
+
+def _nodes(mesh: str, site: str, keys: SiteKeys, folder: Path) -> NodeGroup | None:
+    if keys.cluster is None:
+        return None
+    cassandra = keys.cluster.cassandra
+    names = keys.nodes or ()
+    return NodeGroup(
+        zookeeper=tuple(keys.cluster.zookeeper),
+        cassandra=JournalPlace(
+            tuple(cassandra.hosts),
+            cassandra.datacenter,
+            keyspace_of(mesh, site, cassandra),
+            cassandra.replication,
+            cassandra.user,
+            _reference(cassandra.password or "", folder),
+        ),
+        names=() if ANY_NODE in names else tuple(names),
+        session_s=keys.cluster.session,
     )
 
 
@@ -252,6 +277,8 @@ def _changed_fields(value: Any) -> dict[str, Any]:
 def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
     hashed = _changed_fields(site)
     hashed.pop("tags", None)
+    # Who runs a site is nobody else's business, and may change without a new revision.
+    hashed.pop("nodes", None)
     if "wants" in hashed:
         hashed["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
     if "log" in hashed:

@@ -57,6 +57,12 @@ def recover(
     """
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
+    if mesh.sites[site].nodes is not None:
+        exit_with(
+            f"not recovered: the state of {site} is in the journal that its nodes share; a node "
+            "that has lost its folder reads the journal when it starts",
+            EXIT_FAULT,
+        )
     if _is_only_a_gap(site_folder(state, site)):
         exit_with(
             f"not recovered: {site} stands at a gap in its log, and its state is not lost: "

@@ -6,8 +6,10 @@ import gc
 import json
 import logging
 import os
+import socket
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,10 +33,13 @@ from isthmus.options import (
     exit_with,
     site_or_exit,
 )
-from relay.node.site_folder import site_folder
+from relay.node.site_folder import node_folder, site_folder
 
 if TYPE_CHECKING:
+    from federation.brokers.addresses import AddressBook
     from relay.admin.access import AdminAfar
+    from relay.node.brokers import Brokers
+    from relay.node.machine import Machine
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -49,6 +54,14 @@ def relay(
         list[str], typer.Option("--site", help="The site to serve; several share the process.")
     ],
     state: StateFolder = DEFAULT_STATE,
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node",
+            help="This node's name, for a site with a `cluster`.",
+            show_default="the host's name",
+        ),
+    ] = "",
     admin_port: Annotated[
         int | None,
         typer.Option("--admin-port", help="Port of health and status; 0: any.", show_default=False),
@@ -69,6 +82,9 @@ def relay(
     `isthmus status` shows why. Health, status and metrics are served on loopback, and at the site's
     `admin:` address: elsewhere only over TLS and with the token.
 
+    Each node of a site with a `cluster:` is started so, with a name of its own: one runs the site,
+    and another goes on when that one ends.
+
     Exit status 0 after a clean end, 1 when a stage failed while its site was to end (another start
     goes on from there), 3 when a site stopped for a reason that no restart mends (its state folder
     is lost, or a newer version wrote its log or its state): the reason is on standard error and in
@@ -81,11 +97,12 @@ def relay(
     from relay.node.node import SiteNode
     from relay.node.process import RelayProcess
 
-    sites = list(dict.fromkeys(site))
-    mesh = mesh_or_last(file, sites, [site_folder(state, name) for name in sites])
-    site_or_exit(file, mesh, *sites)
+    names = list(dict.fromkeys(site))
+    mesh = mesh_or_last(file, names, [site_folder(state, name) for name in names])
+    site_or_exit(file, mesh, *names)
+    places = [_place_of(mesh, name, node, state) for name in names]
     book = address_book_or_exit(mesh, state)
-    admin = _admin_of(mesh, sites, admin_host, admin_port)
+    admin = _admin_of(mesh, names, admin_host, admin_port)
     _log_to_stderr()
     give_back_big_blocks()
     _collect_seldom()
@@ -93,7 +110,10 @@ def relay(
     async def run() -> RelayProcess:
         formats = as_before() if previous_formats else KNOWN
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
-        nodes = [SiteNode(name, book, site_folder(state, name), formats, writers) for name in sites]
+        nodes = []
+        for site, node, folder in places:
+            parts = _cluster_parts(book, site, node, folder)
+            nodes.append(SiteNode(site, book, folder, formats, writers, *parts))
         process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
         await process.run()
         return process
@@ -108,6 +128,40 @@ def relay(
         raise typer.Exit(EXIT_STOPPED)
     if process.ended_badly:
         raise typer.Exit(EXIT_FAULT)
+
+
+def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, Path]:
+    """Return a site, the name of its node here, and the node's folder."""
+    group = mesh.sites[site].nodes
+    if group is None:
+        if node:
+            exit_with(f"{site} has one node, without a name: it has no `cluster:`", EXIT_USAGE)
+        return site, "", site_folder(state, site)
+    name = node or socket.gethostname()
+    if group.names and name not in group.names:
+        exit_with(f"{site} has no node {name!r}: `nodes:` has {', '.join(group.names)}", EXIT_USAGE)
+    return site, name, node_folder(state, site, name)
+
+
+def _cluster_parts(
+    book: AddressBook, site: str, node: str, folder: Path
+) -> tuple[()] | tuple[Brokers, Machine, Path]:
+    """Return what differs for a node of a site with a cluster: its way to the brokers, its machine
+    and the folder of the site's orders.
+    """
+    group = book.mesh.sites[site].nodes
+    if group is None:
+        return ()
+    try:
+        from relay.cluster.site_cluster import brokers_of_node, machine_of_node
+    except ImportError as error:
+        exit_with(
+            f"{site} has a `cluster:`, and what a node needs for that is not installed ({error}):"
+            " pip install 'isthmus[cluster]'",
+            EXIT_FAULT,
+        )
+    machine = machine_of_node(book, site, node, folder)
+    return brokers_of_node(site, folder), machine, folder.parent.parent
 
 
 def _admin_of(

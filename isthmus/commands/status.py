@@ -19,10 +19,11 @@ from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
 from isthmus.status import StatusReport, status_of
+from relay.node.site_folder import STANDBY
 
 WATCH_EVERY_S = 1.0
 _COLOURS = {
-    "running": "green",
+    **dict.fromkeys(("running", STANDBY), "green"),
     **dict.fromkeys(
         ("starting", "blocked", "unknown", "paused", "draining", "drained", "lagging"), "yellow"
     ),
@@ -104,7 +105,28 @@ def tables(report: StatusReport, file: Path) -> Group:
             _clock(link.get("clock_ahead_ms")),
         )
     troubles = map(escape, [*_troubles(content), *_to_do(content["sites"], file)])
-    return Group(sites, links, *_nodes_in_use(content), *troubles)
+    return Group(sites, links, *_site_nodes(content), *_nodes_in_use(content), *troubles)
+
+
+def _site_nodes(content: dict[str, Any]) -> list[Table]:
+    """Return the table of the nodes of sites with several; none without such sites."""
+    table = table_of("nodes", "site", "node", "state", "of note")
+    for name, site in content["sites"].items():
+        for node, found in site.get("nodes", {}).items():
+            table.add_row(name, node, _state(found["state"]), escape(_of_node(found)))
+    return [table] if table.row_count else []
+
+
+def _of_node(node: dict[str, Any]) -> str:
+    slot = node["slot"]
+    if slot is None:
+        return str(node["reason"])
+    notes = [f"epoch {slot['epoch']}, {slot['rows']} rows of journal"]
+    away_s = slot["journal_away_s"]
+    if away_s is not None:
+        waiting = _number(slot["waiting_bytes"])
+        notes.append(f"no Cassandra for {away_s:.0f} s, {waiting} bytes wait")
+    return "; ".join([*notes, *filter(None, [node["reason"]])])
 
 
 def _nodes_in_use(content: dict[str, Any]) -> list[Table]:

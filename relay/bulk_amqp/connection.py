@@ -81,6 +81,8 @@ class _State(Enum):
     CLOSED = auto()
 
 
+HEARTBEAT_S = 10
+"""Interval of heartbeats (s); a peer that is silent for two counts as lost."""
 _LOGIN = frozenset({_State.STARTING, _State.TUNING, _State.OPENING})
 
 
@@ -89,7 +91,7 @@ async def connect(
     *,
     name: str = "isthmus",
     ssl_context: ssl.SSLContext | None = None,
-    heartbeat: int = 10,
+    heartbeat: int = HEARTBEAT_S,
     timeout: float = 10.0,
     frame_max: int = FRAME_MAX,
     write_high_water: int = 1 << 20,

@@ -30,6 +30,7 @@ from relay.bulk_amqp import (
     PublishOutcome,
     connect,
 )
+from relay.bulk_amqp.connection import HEARTBEAT_S
 from relay.delivery.local_exchange import (
     Answer,
     DelivererLockHeld,
@@ -270,6 +271,7 @@ async def open_exchange(
     name: str,
     ssl_context: ssl.SSLContext | None = None,
     lease: LeaseName | None = None,
+    heartbeat_s: int = HEARTBEAT_S,
 ) -> RabbitExchange:
     """Connect and take the site's lock (an exclusive queue called `lock`), or the lease.
 
@@ -277,7 +279,7 @@ async def open_exchange(
     unreachable.
     """
     try:
-        connection = await connect(uri, name=name, ssl_context=ssl_context)
+        connection = await connect(uri, name=name, ssl_context=ssl_context, heartbeat=heartbeat_s)
     except (BulkAmqpError, OSError) as error:
         raise LocalClosed(str(error)) from error
     try:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,9 +66,10 @@ def decode_members(data: bytes) -> frozenset[str]:
 
 @dataclass(slots=True)
 class RevisionMembers:
-    """Sites of all revisions that one site knows."""
+    """Sites of all revisions that one site knows. `wrote` is called after each write of `file`."""
 
     file: Path
+    wrote: Callable[[Path], None] = lambda _: None
     _ran: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     """Revisions that this site has run itself: kept elsewhere, whole."""
     _announced: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
@@ -174,6 +175,7 @@ class RevisionMembers:
             },
         }
         durable_file.write(self.file, json.dumps(content, indent=1), durable=True)
+        self.wrote(self.file)
 
 
 def _members(mesh: Mesh) -> frozenset[str]:

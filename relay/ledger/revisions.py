@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,9 +27,10 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class KeptRevisions:
-    """Revisions of one site."""
+    """Revisions of one site. `wrote` is called after each writing of a file."""
 
     folder: Path
+    wrote: Callable[[Path], None] = lambda _: None
     _known: dict[str, tuple[int, Mesh]] | None = field(default=None, init=False)
     """Revision -> time when it was taken up last, and its mesh."""
 
@@ -51,7 +53,12 @@ class KeptRevisions:
             "mesh": mesh_as_json(mesh),
         }
         durable_file.write(file, json.dumps(content, indent=1), durable=True)
+        self.wrote(file)
         known[mesh.revision] = (now_ms, mesh)
+
+    def load(self) -> None:
+        """Read the files anew, since another has written them."""
+        self._known = None
 
     def retired(self, mesh: Mesh) -> list[Mesh]:
         """Earlier meshes of the same name, the latest first."""

@@ -26,6 +26,7 @@ from relay.bulk_amqp import (
     ConnectionFailed,
     connect,
 )
+from relay.bulk_amqp.connection import HEARTBEAT_S
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.lease import HOLDER_BYTES, LeaseName
@@ -79,10 +80,17 @@ class Brokers(Protocol):
 
 class RabbitBrokers:
     """RabbitMQ brokers. `home` is the site that connects: different sites begin at different nodes
-    of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`.
+    of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`. `lock_heartbeat_s`:
+    interval of heartbeats on connections with a lock, which a broker frees when it misses two.
     """
 
-    def __init__(self, home: str = "", holder: bytes | None = None) -> None:
+    def __init__(
+        self,
+        home: str = "",
+        holder: bytes | None = None,
+        lock_heartbeat_s: int = HEARTBEAT_S,
+    ) -> None:
+        self._lock_heartbeat_s = lock_heartbeat_s
         self._rings: AddressRings[Endpoint] = AddressRings(home)
         self._holder = holder or os.urandom(HOLDER_BYTES)
 
@@ -110,6 +118,7 @@ class RabbitBrokers:
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
                     lease=self._lease(book, site, Names(book.mesh.name).packer_lease),
+                    heartbeat_s=self._lock_heartbeat_s,
                 )
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
@@ -122,6 +131,7 @@ class RabbitBrokers:
                     name=f"isthmus {site} deliverer",
                     ssl_context=address.ssl_context,
                     lease=self._lease(book, site, Names(book.mesh.name).deliverer_lease),
+                    heartbeat_s=self._lock_heartbeat_s,
                 )
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:

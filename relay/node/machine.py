@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Store
@@ -28,6 +31,29 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldState:
+    """State that is a node's to write, for one run of its stages."""
+
+    store: Store
+    hold: Callable[[], Coroutine[Any, Any, object]]
+    """Work without an end, which raises StoreError once the state is another node's."""
+    report: Callable[[], dict[str, Any]] | None = None
+    """Figures of a state that the site's nodes share; None: no other node may go on with it."""
+
+
+class OpenState(Protocol):
+    """Way to the state in a folder, which no other process has."""
+
+    def __call__(
+        self, folder: Path, report: Callable[[str], None], /
+    ) -> AbstractAsyncContextManager[HeldState]:
+        """Wait until the state is this node's, and give the state up in the end. `report` is called
+        with what is waited for. Raises StoreError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Means that a node takes from its machine, so that a simulation can decide all of it."""
 
@@ -38,18 +64,31 @@ class Machine:
     """Random bytes for what must never come twice, on any machine."""
     boot_id: Callable[[], str]
     """ID of the boot, another one after a power cut: unsynced writes may be gone."""
-    open_store: Callable[[Path], Store]
-    """Open the state in a folder, exclusively. Raises StoreError."""
+    open_state: OpenState
 
 
-def open_state(folder: Path) -> Store:
-    """Open a node's store on the disk. Raises StoreError."""
-    return RocksdbStore(folder, TABLES, point_tables=POINT_TABLES)
+def open_store(folder: Path, *more: str) -> Store:
+    """Open a node's store on the disk, with more tables than its state's. Raises StoreError."""
+    return RocksdbStore(folder, (*TABLES, *more), point_tables=POINT_TABLES)
+
+
+def unshared(open_store: Callable[[Path], Store]) -> OpenState:
+    """Return the way to a state that is this node's alone, as `open_store` opens it."""
+
+    @asynccontextmanager
+    async def open_state(folder: Path, _: Callable[[str], None]) -> AsyncIterator[HeldState]:
+        store = open_store(folder)
+        try:
+            yield HeldState(store, asyncio.Event().wait)
+        finally:
+            store.close()
+
+    return open_state
 
 
 def this_machine() -> Machine:
     """Return the real machine."""
-    return Machine(SystemClock(), random.Random(), os.urandom, boot_id, open_state)
+    return Machine(SystemClock(), random.Random(), os.urandom, boot_id, unshared(open_store))
 
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

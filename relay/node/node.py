@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
+from dedup.journal.journal import SlotGone
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import PasswordMissing
 from federation.names import Names
@@ -29,11 +32,12 @@ from relay.log.writer import LogWriter
 from relay.node.bad_records import BadRecords
 from relay.node.bindings import check_versions
 from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers, holder_of
-from relay.node.machine import Machine, this_machine
+from relay.node.machine import HeldState, Machine, this_machine
 from relay.node.mesh_watch import why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker, signer_of
-from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
-from relay.node.stage_order import EndedBadly, StageTasks, Work
+from relay.node.shared_files import SharedFiles
+from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STANDBY, STATE
+from relay.node.stage_order import EndedBadly, StageTasks, Work, loss_of_state
 from relay.node.stages import LastingParts, Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
 from relay.node.watch import GaugedQueues, NodeWatch, Waiting, watch_queues
@@ -43,7 +47,11 @@ from relay.state.node_state import Commit, Loaded, NodeState
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RENEWED_EVERY_S = 3600.0
+STATE_WITHIN_S = 3.0
+"""Time for the last writes of a state; without them the next start is as after a kill."""
 
 
 class SiteNode:
@@ -64,10 +72,12 @@ class SiteNode:
         ledger_writers: FileWriters | None = None,
         brokers: Brokers | None = None,
         machine: Machine | None = None,
+        orders: Path | None = None,
     ) -> None:
-        """`book` is of the mesh to begin with; `folder` is the site's own, for state and ledger.
+        """`book` is of the mesh to begin with; `folder` is the node's own, for state and ledger.
         `formats` are those that the node reads. `ledger_writers` may be shared. `brokers` and
-        `machine` are the real ones by default.
+        `machine` are the real ones by default. `orders`: folder of what an operator holds back, if
+        another one.
         """
         self.formats = formats
         self._ledger_writers = ledger_writers or FileWriters()
@@ -83,23 +93,28 @@ class SiteNode:
         self.is_up = asyncio.Event()
         """Set once the node has run."""
         self.stage = "starting"
-        """Step that the start waits for; "running" once everything is up; "stopped" at the end."""
+        """Step that the start waits for; "standby" while another node has the state; "running" once
+        everything is up; "stopped" at the end.
+        """
         self.reason = ""
         """Reason for the stage, while the node starts and when it has stopped by itself."""
         self.writer: LogWriter | None = None
         self.stages: Stages | None = None
         """Stages of the present run; None until the log was checked."""
+        self.shared_state: Callable[[], dict[str, Any]] | None = None
+        """Figures of the state while the node has it, where the site's nodes share the state."""
         self.waiting = Waiting()
         """Messages in the site's own queues, for the mesh or for people."""
         self._names = Names(mesh.name)
         self.watch = NodeWatch(site, folder)
         """Watch over the log's room and the site's leave."""
-        self.holds = HoldWatch(folder)
+        self.holds = HoldWatch(orders or folder)
         """Watch over what an operator holds back here."""
-        self.gaps = SiteGaps(folder)
+        self._files = SharedFiles(folder)
+        self.gaps = SiteGaps(folder, self._files.wrote)
         """Gaps at which the site's stages stand."""
-        self._revisions = KeptRevisions(folder / REVISIONS)
-        self._members = RevisionMembers(folder / MEMBERS)
+        self._revisions = KeptRevisions(folder / REVISIONS, self._files.wrote)
+        self._members = RevisionMembers(folder / MEMBERS, self._files.wrote)
         self._stopping = asyncio.Event()
         self._is_to_end = False
         self._over = ""
@@ -194,13 +209,10 @@ class SiteNode:
 
     async def _run_until_over(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
-        self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         try:
             self.holds.look()
             while not self._is_to_end:
                 self._stopping.clear()
-                self.stage = "starting"
                 await self._run_once()
         except EndedBadly as error:
             if why := self._unreadable or self._over:
@@ -210,16 +222,47 @@ class SiteNode:
             raise NodeStopped(self._unreadable or self._over)
 
     async def _run_once(self) -> None:
-        """Run all stages until they are to end for good, or to begin again at another broker."""
-        store = self._machine.open_store(self.folder / STATE)
+        """Run all stages until they are to end for good, or to begin again: at another broker, or
+        when the state is this node's again.
+        """
         try:
-            await self._run_with(NodeState(store))
+            async with AsyncExitStack() as held:
+                self.stage = STANDBY
+                state = self._machine.open_state(self.folder / STATE, self._note_reason)
+                opened = await self._unless_stopping(held.enter_async_context(state))
+                if opened is not None:
+                    self.stage = "starting"
+                    self.shared_state = opened.report
+                    await self._run_with(opened)
+        except (SlotGone, ExceptionGroup) as error:
+            loss = loss_of_state(error)
+            if loss is None:
+                raise
+            log.warning("%s: %s; standing by", self.site, loss)
         finally:
-            store.close()
-            self.writer = self.stages = None
+            self.writer = self.stages = self.shared_state = None
+            self._files.end()
 
-    async def _run_with(self, state: NodeState) -> None:
+    async def _unless_stopping(self, step: Awaitable[T]) -> T | None:
+        """Return the result of a step, or None if the node is to end first."""
+        waiting = asyncio.ensure_future(step)
+        ending = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            ending.cancel()
+            waiting.cancel()
+            await asyncio.wait({waiting})
+
+    async def _run_with(self, opened: HeldState) -> None:
+        state = NodeState(opened.store)
         check_versions(state)
+        if opened.report is not None:
+            self._files.begin(state)
+            self._revisions.load()
+        self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
+        self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         if not self.is_up.is_set():
             # An address or key that is missing at the first run was never there: a person has to
             # act. Later runs try again.
@@ -232,15 +275,21 @@ class SiteNode:
         writer = self.writer = self._parts().writer(state, events)
         tasks = StageTasks(self.site, self._stopping)
         tasks.begin("log", writer.run_forever())
+        tasks.begin("state", opened.hold())
         try:
             has_run = await self._run_tasks(tasks, state, loaded, writer)
         finally:
+            tasks.cancel("state")
             await writer.close()
             await tasks.over()
         tasks.raise_failures()
         if has_run and tasks.is_in_order:
             state.end(Commit())
-            await state.store.synced()
+            try:
+                async with asyncio.timeout(STATE_WITHIN_S):
+                    await state.store.synced()
+            except TimeoutError:
+                log.warning("%s: the state's last writes were not confirmed in time", self.site)
 
     async def _run_tasks(
         self, tasks: StageTasks, state: NodeState, loaded: Loaded, writer: LogWriter

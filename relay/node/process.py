@@ -32,6 +32,7 @@ from relay.ledger.file_writer import FileWriters
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
+from relay.node.site_folder import ANNOUNCED
 from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
@@ -258,7 +259,6 @@ def _announce_end(folder: Path, reason: str) -> None:
 
 
 LOCK = "process.lock"
-ANNOUNCED = "node.json"
 
 
 @contextlib.contextmanager

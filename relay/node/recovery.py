@@ -34,7 +34,7 @@ from relay.ledger.revisions import KeptRevisions
 from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.node.brokers import Brokers, RabbitBrokers
-from relay.node.machine import open_state
+from relay.node.machine import open_store
 from relay.node.parts import DeliveryParts, NodeParts
 from relay.node.site_folder import MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import StageTasks
@@ -149,7 +149,7 @@ async def recover(
     """
     state = folder / STATE
     if state.exists():
-        open_state(state).close()  # fails if another process has the store open
+        open_store(state).close()  # fails if another process has the store open
         number = 1
         while (kept := folder / f"{STATE}.lost-{number}").exists():
             number += 1
@@ -157,7 +157,7 @@ async def recover(
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f"{STATE}.recovering"
     shutil.rmtree(unfinished, ignore_errors=True)
-    store = open_state(unfinished)
+    store = open_store(unfinished)
     try:
         found = await _rebuild(
             NodeState(store), site, book, folder, formats, brokers or RabbitBrokers(site)

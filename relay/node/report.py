@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relay import core
 from relay.log.run import LogState
 from relay.node.parts import PAUSED
+from relay.node.site_folder import STANDBY
 from relay.packing.packer_metrics import PackerState
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
     }
     if connected := node.connected_to:
         report["connected_to"] = dict(connected)
+    if node.shared_state is not None:
+        report["slot"] = node.shared_state()
     stages = node.stages
     if stages is not None:
         metrics = stages.packer.metrics
@@ -72,6 +75,8 @@ def _state(node: SiteNode) -> tuple[str, str]:
     """State for `isthmus status`, and why the state is not `running`."""
     if node.stage == "stopped":
         return "stopped", node.reason or "ended"
+    if node.stage == STANDBY:
+        return STANDBY, node.reason
     if _is_blocked(node):
         return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
     if node.writer is not None and node.stage != "starting":

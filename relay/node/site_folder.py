@@ -7,6 +7,8 @@ members.json        sites of each revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)
 holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`operator_routes.py`)
 process.lock        held by the process that serves the site (`process.py`)
+
+Of a site with several nodes, each node has such a folder: nodes/NODE/ in the site's.
 """
 
 from __future__ import annotations
@@ -17,8 +19,19 @@ STATE = "state"
 LEDGER = "ledger"
 REVISIONS = "ledger/revisions"
 MEMBERS = "members.json"
+NODES = "nodes"
+ANNOUNCED = "node.json"
+"""File that names a node's process and its admin port."""
+
+STANDBY = "standby"
+"""State of a node, in its report, while another one runs the site."""
 
 
 def site_folder(state: Path, site: str) -> Path:
     """Folder of one site below the state folder of all."""
     return state / "sites" / site
+
+
+def node_folder(state: Path, site: str, node: str) -> Path:
+    """Folder of one of several nodes of a site."""
+    return site_folder(state, site) / NODES / node

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from dedup.journal.journal import SlotGone
 from relay.node.housekeeping import Housekeeping
 from relay.node.stages import Stages
 
@@ -29,7 +30,7 @@ STOP_WITHIN_S = 7.5
 more.
 """
 
-Work = Coroutine[Any, Any, None]
+Work = Coroutine[Any, Any, object]
 
 
 class EndedBadly(Exception):
@@ -42,6 +43,17 @@ class EndedBadly(Exception):
         self.reason = reason
 
 
+def loss_of_state(error: Exception) -> SlotGone | None:
+    """Return the loss of the node's state, if that is all of an error, or None."""
+    if isinstance(error, ExceptionGroup):
+        losses, others = error.split(SlotGone)
+        if others is not None or losses is None:
+            return None
+        first = losses.exceptions[0]
+        return loss_of_state(first) if isinstance(first, ExceptionGroup) else first
+    return error if isinstance(error, SlotGone) else None
+
+
 class StageTasks:
     """Tasks of one run of a site's node. None may end before the node is to end."""
 
@@ -49,14 +61,18 @@ class StageTasks:
         """`ending` is set when the node is to end."""
         self._site = site
         self._ending = ending
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._failures: dict[asyncio.Task[None], str] = {}
+        self._tasks: dict[str, asyncio.Task[object]] = {}
+        self._failures: dict[asyncio.Task[object], str] = {}
         self.is_in_order = True
         """True while no stage has failed, and none was cut short."""
 
     def begin(self, name: str, work: Work) -> None:
         """Run `work` beside the others."""
         self._tasks[name] = asyncio.create_task(work, name=f"{self._site}: {name}")
+
+    def cancel(self, name: str) -> None:
+        """End work that has no end."""
+        self._tasks[name].cancel()
 
     async def until(self, step: Awaitable[object]) -> bool:
         """Wait for the step; return False if the node is to end first. Raises what a task
@@ -120,11 +136,13 @@ class StageTasks:
         if self._failures:
             raise EndedBadly("; ".join(self._failures.values()))
 
-    async def _ended(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _ended(self, tasks: list[asyncio.Task[object]]) -> None:
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         for task, end in zip(tasks, ends, strict=True):
             if isinstance(end, Exception) and task not in self._failures:
-                log.error("%s ended with an error", task.get_name(), exc_info=end)
+                # The node stands by then, and says why in one line.
+                if loss_of_state(end) is None:
+                    log.error("%s ended with an error", task.get_name(), exc_info=end)
                 self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
                 self.is_in_order = False
 
@@ -149,5 +167,5 @@ class StageTasks:
         except TimeoutError:
             log.info("%s: no time left to export the ledger: the next start does it", self._site)
 
-    def _begun(self, *names: str) -> list[asyncio.Task[None]]:
+    def _begun(self, *names: str) -> list[asyncio.Task[object]]:
         return [self._tasks[name] for name in names if name in self._tasks]

@@ -30,9 +30,12 @@ LOOK_EVERY_S = 2.0
 
 
 class SiteGaps:
-    """Gaps of one site. `load` before the stages begin."""
+    """Gaps of one site. `load` before the stages begin. `wrote` is called after each writing of the
+    file.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wrote: Callable[[Path], None] = lambda _: None) -> None:
+        self._wrote = wrote
         self._file = folder / GAPS_FILE
         self._orders = folder / ORDERS
         self._open: dict[str, OpenGap] = {}
@@ -114,6 +117,7 @@ class SiteGaps:
     def _write(self) -> None:
         try:
             durable_file.write(self._file, write_gaps(self._open.values()))
+            self._wrote(self._file)
         except OSError as error:
             # The stage stands all the same, reports that, and the ledger has its row.
             log.error("%s: %s", self._file, error)

@@ -23,7 +23,7 @@ from relay.bulk_amqp import (
     connect,
 )
 from relay.bulk_amqp.channel import Channel
-from relay.bulk_amqp.connection import Connection
+from relay.bulk_amqp.connection import HEARTBEAT_S, Connection
 from relay.lease import ClusterLease, LeaseHeld, LeaseName
 from relay.packing.comeback.returned_prefix import PREFETCH
 from relay.packing.egress import (
@@ -161,25 +161,28 @@ async def connect_egress(
     name: str,
     ssl_context: ssl.SSLContext | None = None,
     lease: LeaseName | None = None,
+    heartbeat_s: int = HEARTBEAT_S,
 ) -> RabbitEgress:
     """Connect as the site's node. `lock` is the lock queue's name, the broker shows `name`, and a
     `lease` is taken in place of the lock where the broker has several nodes.
 
     Raises EgressClosed, EgressRefused (credentials).
     """
-    connection = await _connect(uri, name, ssl_context)
+    connection = await _connect(uri, name, ssl_context, heartbeat_s)
     if lease is None:
         return RabbitEgress(connection, lock)
     with contextlib.ExitStack() as unfinished:
         unfinished.callback(connection.abort, "the connection for the lease could not be made")
-        kept = await _connect(uri, f"{name} lease", ssl_context)
+        kept = await _connect(uri, f"{name} lease", ssl_context, heartbeat_s)
         unfinished.pop_all()
     return RabbitEgress(connection, lock, lease=lease.on(kept))
 
 
-async def _connect(uri: str | Cluster, name: str, ssl_context: ssl.SSLContext | None) -> Connection:
+async def _connect(
+    uri: str | Cluster, name: str, ssl_context: ssl.SSLContext | None, heartbeat_s: int
+) -> Connection:
     try:
-        return await connect(uri, name=name, ssl_context=ssl_context)
+        return await connect(uri, name=name, ssl_context=ssl_context, heartbeat=heartbeat_s)
     except AuthenticationFailed as error:
         raise EgressRefused(str(error)) from error
     except BulkAmqpError as error:

@@ -39,8 +39,7 @@ async def cassandra_session(
 
     async with CassandraNodes(folder, 1) as nodes:
         access = CassandraAccess(
-            hosts=nodes.addresses,
-            port=nodes.port,
+            hosts=[(address, nodes.port) for address in nodes.addresses],
             datacenter="datacenter1",
             keyspace="paris",
             replication=1,

@@ -159,23 +159,45 @@ class LiveMesh:
             command = [sys.executable, "-m", self.program, "relay", str(self.file)]
             for site in group:
                 command += ["--site", site]
-            command += ["--state", str(self.state)]
             if self.older.issuperset(group):
                 command.append("--previous-formats")
-            log = (self.folder / f"{group[0]}.log").open("ab")
-            process = subprocess.Popen(
-                ("setpriv", "--pdeathsig", "KILL", "--", *command),
+            process = self._run(group[0], command)
+            for site in group:
+                self.processes[site] = process
+
+    def start_node(self, site: str, node: str) -> None:
+        """Start one of several nodes of a site: `processes` has it as SITE/NODE."""
+        command = [sys.executable, "-m", self.program, "relay", str(self.file)]
+        command += ["--site", site, "--node", node]
+        self.processes[f"{site}/{node}"] = self._run(f"{site}-{node}", command)
+
+    def _run(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                ("setpriv", "--pdeathsig", "KILL", "--", *command, "--state", str(self.state)),
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
             )
-            log.close()
-            for site in group:
-                self.processes[site] = process
 
     def start_each(self) -> None:
-        """A process a site."""
-        self.start(*([site] for site in self.mesh.sites))
+        """A process a site, or a node of a site."""
+        for name, site in self.mesh.sites.items():
+            if site.nodes is None:
+                self.start([name])
+            else:
+                for node in site.nodes.names:
+                    self.start_node(name, node)
+
+    async def node_that_runs(self, site: str) -> str:
+        """The name of the node that runs a site, once one does."""
+
+        def running(told: dict[str, Any]) -> str | None:
+            nodes = told["sites"][site]["nodes"]
+            return next((name for name, node in nodes.items() if node["state"] == "running"), None)
+
+        name: str = await self.until_told(running, f"a node of {site} runs")
+        return name
 
     async def running(self, sites: Iterable[str] = (), *, within_s: float = 150) -> None:
         """Wait until these sites (default: all) and all links between them run."""

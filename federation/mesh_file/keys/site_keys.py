@@ -7,6 +7,7 @@ of a site (`site_rules`), so the order does not matter there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,10 @@ from federation.mesh_file.keys.values import (
     AdminText,
     AmqpTexts,
     Availability,
+    Duration,
+    HostPortTexts,
     ManagementTexts,
+    NodeNames,
     OneOrMore,
     PublicKeys,
     Rate,
@@ -120,6 +124,53 @@ class LogKeys(Section):
     )
 
 
+ANY_NODE = "any"
+"""Word in place of the names of nodes."""
+
+
+class CassandraKeys(Section):
+    """Cassandra of a site's nodes."""
+
+    hosts: HostPortTexts = key(..., "HOST:PORT of one or more of its nodes, which name the others")
+    datacenter: str = key(
+        "datacenter1", "Cassandra's name of the data centre whose nodes answer", min_length=1
+    )
+    keyspace: str | None = key(
+        None,
+        "keyspace of the site, which its nodes make",
+        without="isthmus_MESH_SITE",
+        min_length=1,
+    )
+    replication: int = key(
+        3,
+        "copies of each row in that data centre, when the keyspace is made",
+        trades="below 3: one Cassandra node away, and the site stands",
+        ge=1,
+        le=9,
+    )
+    user: str = key("", "user of the nodes", without="no password is asked for")
+    password: str | None = key(
+        None, "env:NAME or file:PATH, whose first line it is", without="none, and no `user`"
+    )
+
+
+def keyspace_of(mesh: str, site: str, keys: CassandraKeys) -> str:
+    """Return the name of a site's keyspace."""
+    return keys.keyspace or re.sub(r"[^a-z0-9]", "_", f"isthmus_{mesh}_{site}".lower())
+
+
+class ClusterKeys(Section):
+    """Servers that the nodes of a site share: who runs the site, and its state."""
+
+    zookeeper: HostPortTexts = key(..., "HOST:PORT of each member of the ZooKeeper ensemble")
+    cassandra: CassandraKeys = key(..., "where the journal of the site's state is")
+    session: Duration = key(
+        "2s",
+        "time after which a node that ZooKeeper does not hear from is replaced",
+        trades="longer: fewer takeovers on a bad network, and a dead node is missed for longer",
+    )
+
+
 def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:
     """Return the log's keys of a site: those of the mesh, overridden by the site's own."""
     if site is None:
@@ -207,6 +258,17 @@ class SiteKeys(Section):
         "`isthmus apply` may not count them",
         ge=1,
         le=9,
+    )
+    nodes: NodeNames | None = key(
+        None,
+        "names of the nodes that may run the site, each started with --node NAME; or any",
+        without="any with `cluster`; one, which has no name, without",
+    )
+    cluster: ClusterKeys | None = key(
+        None,
+        "what several nodes of the site share, so that one goes on where another has ended",
+        trades="a machine may die; the site needs a ZooKeeper and a Cassandra",
+        without="one node, with its state on its own disk",
     )
     admin: (
         Annotated[

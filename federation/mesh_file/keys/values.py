@@ -266,12 +266,26 @@ HostPortText = Annotated[
     _checked_by(parse_host_port),
     WithJsonSchema({"type": "string", "pattern": ":[0-9]+$", "x-type": "HOST:PORT"}),
 ]
+HostPortTexts = Annotated[
+    list[HostPortText],
+    Field(min_length=1),
+    BeforeValidator(_addresses, json_schema_input_type=HostPortText | list[HostPortText]),
+]
 OneOrMore = Annotated[
     list[str],
     Field(min_length=1),
     BeforeValidator(listed, json_schema_input_type=str | list[str]),
 ]
 """A word, or a list of words."""
+NodeNames = Annotated[
+    list[str],
+    Field(min_length=1),
+    BeforeValidator(
+        listed,
+        json_schema_input_type=str | list[Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]],
+    ),
+]
+"""Names of nodes, or the word `any`."""
 PublicKeys = Annotated[
     list[
         Annotated[

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dedup.journal.journal import JournalRow, SlotFenced
+from dedup.journal.journal import JournalFull, JournalRow, SlotFenced
 from dedup.journal.journaled_store import COPY, JournaledStore, last_row_of
 from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
 from dedup.journal.slot_taking import SlotTaking, catch_up
@@ -204,6 +204,34 @@ async def test_while_no_quorum_answers_writes_wait_and_stay_readable() -> None:
     await waiting
     assert store.journal.away_since is None
     assert not store.journal.waiting
+
+
+@in_virtual_time
+async def test_no_more_than_64_mib_wait_for_a_quorum() -> None:
+    slot = SlotRows()
+    paris = SlotNode(slot, "paris-a")
+    store = await paris.take()
+    paris.trouble.away = True
+    waiting = asyncio.ensure_future(store.write_synced(put(b"a")))
+    await let_pass(1)
+    store.write(put(b"b", bytes(63 * 2**20)))
+    with pytest.raises(JournalFull, match="64 MiB of writes wait for the journal"):
+        store.write(put(b"c", bytes(2**20)))
+    with pytest.raises(JournalFull):
+        await waiting
+    with pytest.raises(JournalFull):
+        await store.until_failed()
+    await store.release()
+
+
+@in_virtual_time
+async def test_what_waits_is_counted_until_its_row_counts() -> None:
+    store = await SlotNode(SlotRows(), "paris-a").take()
+    store.write(put(b"a", bytes(1000)))
+    store.clear_table("seen")
+    assert store.journal.waiting_bytes >= 1000
+    await store.synced()
+    assert store.journal.waiting_bytes == 0
 
 
 @in_virtual_time

@@ -8,7 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from relay.node.stage_order import STAGES_WITHIN_S, STOP_WITHIN_S, EndedBadly, StageTasks
+from dedup.journal.journal import JournalFull, SlotFenced
+from dedup.store import StoreFailed
+from relay.node.stage_order import (
+    STAGES_WITHIN_S,
+    STOP_WITHIN_S,
+    EndedBadly,
+    StageTasks,
+    loss_of_state,
+)
 from relay.node.stages import Stages
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -244,3 +252,13 @@ async def test_a_stage_that_ends_by_itself_is_a_failure() -> None:
     run.log_ends.set_result(None)
     with pytest.raises(RuntimeError, match="tokyo: log ended by itself"):
         await running
+
+
+def test_the_loss_of_the_state_is_found_where_it_is_all_that_went_wrong() -> None:
+    fenced, full = SlotFenced(3, None), JournalFull(2**26)
+    broken = StoreFailed("write", "no space")
+    assert loss_of_state(fenced) is fenced
+    assert loss_of_state(ExceptionGroup("", [ExceptionGroup("", [full]), fenced])) is full
+    assert loss_of_state(broken) is None
+    assert loss_of_state(ExceptionGroup("", [fenced, broken])) is None
+    assert loss_of_state(ExceptionGroup("", [broken])) is None

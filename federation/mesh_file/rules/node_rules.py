@@ -1,0 +1,100 @@
+"""Rules for the nodes of a site that take over from each other. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from federation.mesh_file.keys.document import MeshKeys
+from federation.mesh_file.keys.site_keys import ANY_NODE, ClusterKeys, SiteKeys, keyspace_of
+from federation.mesh_file.keys.values import PLAIN_NAME
+from federation.mesh_file.problem import Violation
+from federation.mesh_file.tree import Location
+
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+LEAST_SESSION_S = 1.0
+MOST_SESSION_S = 60.0
+
+
+def node_violations(keys: MeshKeys) -> Iterator[Violation]:
+    """Check `nodes` and `cluster` of all sites."""
+    owners: dict[str, str] = {}
+    for name, site in keys.sites.items():
+        at: Location = ("sites", name)
+        yield from _names(at, site)
+        if site.cluster is None:
+            continue
+        yield from _cluster((*at, "cluster"), site.cluster)
+        keyspace = keyspace_of(keys.mesh, name, site.cluster.cassandra)
+        where: Location = (*at, "cluster", "cassandra")
+        if not _KEYSPACE.fullmatch(keyspace):
+            yield Violation(
+                (*where, "keyspace") if site.cluster.cassandra.keyspace else where,
+                f"`{keyspace}` cannot be a keyspace",
+                "write keyspace: with up to 48 small letters, digits and _, a letter first",
+            )
+        elif (owner := owners.setdefault(keyspace, name)) != name:
+            yield Violation(
+                where,
+                f"the keyspace `{keyspace}` is that of site `{owner}` already",
+                "write another keyspace: each site has its own",
+            )
+
+
+def _names(at: Location, site: SiteKeys) -> Iterator[Violation]:
+    names = site.nodes or []
+    if site.cluster is None and (len(names) > 1 or ANY_NODE in names):
+        yield Violation(
+            (*at, "nodes"),
+            "several nodes share nothing through which one could go on for another",
+            "add cluster: with zookeeper and cassandra, or name one node",
+            True,
+            depends_on=("cluster",),
+        )
+    if ANY_NODE in names and len(names) > 1:
+        yield Violation(
+            (*at, "nodes"), f"`{ANY_NODE}` beside names", f"write {ANY_NODE} alone, or the names"
+        )
+    for number, name in enumerate(names):
+        if not re.fullmatch(PLAIN_NAME, name):
+            yield Violation(
+                (*at, "nodes", number),
+                f"`{name}` cannot be a node's name",
+                "write up to 63 letters, digits, _ and -",
+            )
+        elif name in names[:number]:
+            yield Violation(
+                (*at, "nodes", number),
+                f"a second node `{name}`",
+                "give each node a name of its own",
+            )
+
+
+def _cluster(at: Location, cluster: ClusterKeys) -> Iterator[Violation]:
+    if not LEAST_SESSION_S <= cluster.session <= MOST_SESSION_S:
+        yield Violation(
+            (*at, "session"),
+            "a session of this length is of no use",
+            f"write {LEAST_SESSION_S:g}s to {MOST_SESSION_S:g}s; 2s in a data centre",
+        )
+    cassandra = cluster.cassandra
+    if cassandra.user and not cassandra.password:
+        yield Violation(
+            (*at, "cassandra", "user"),
+            "a user without a password",
+            "add password: env:NAME or file:PATH",
+            depends_on=("password",),
+        )
+    elif cassandra.password and not cassandra.user:
+        yield Violation(
+            (*at, "cassandra", "password"),
+            "a password without a user",
+            "add user:",
+            depends_on=("user",),
+        )
+    elif cassandra.password and not re.fullmatch(r"(env|file):\S+", cassandra.password):
+        yield Violation(
+            (*at, "cassandra", "password"),
+            "this names no password",
+            "write env:NAME or file:PATH",
+        )

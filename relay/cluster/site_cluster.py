@@ -1,0 +1,120 @@
+"""Connections of a node to its site's Cassandra and ZooKeeper, while it follows or runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dedup.journal.cassandra_journal import CassandraJournal
+from dedup.journal.cassandra_session import CassandraAccess, connect
+from dedup.journal.journal import JournalAway
+from dedup.journal.journaled_store import COPY
+from federation.brokers.addresses import AddressBook
+from federation.brokers.broker_uri import parse_host_port
+from federation.brokers.credentials import resolve_password
+from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
+from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
+from relay.node.brokers import RabbitBrokers, holder_of
+from relay.node.machine import Machine, boot_id, open_store, this_machine
+from relay.retry import Backoff
+from relay.state.node_state import TABLES
+
+_SLOT = 0
+_LOCK_HEARTBEAT_S = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteCluster:
+    """Servers that the nodes of one site share."""
+
+    cassandra: CassandraAccess
+    zookeeper: ZookeeperAccess
+
+    @asynccontextmanager
+    async def connected(
+        self,
+        member: ClusterMember,
+        slot: int,
+        random_bytes: Callable[[int], bytes],
+        report: Callable[[str], None],
+    ) -> AsyncIterator[SlotTurns]:
+        """Connect as a node. `report` is called with what is waited for. Raises JournalRefused."""
+        backoff = Backoff(0.2, 5.0, random.random)
+        failures = 0
+        while True:
+            try:
+                session = await asyncio.to_thread(connect, self.cassandra)
+                break
+            except JournalAway as error:
+                failures += 1
+                report(f"connecting to Cassandra: {error}")
+                await asyncio.sleep(backoff.delay_s(failures))
+        try:
+            coordination = ZookeeperCoordination(self.zookeeper)
+            coordination.start()
+            try:
+                yield SlotTurns(
+                    slot=slot,
+                    member=member,
+                    coordination=coordination,
+                    journal=await asyncio.to_thread(CassandraJournal, session, slot),
+                    session_s=self.zookeeper.session_s,
+                    random_bytes=random_bytes,
+                    random=random.random,
+                )
+            finally:
+                await coordination.close()
+        finally:
+            await asyncio.to_thread(session.cluster.shutdown)
+
+
+def cluster_of(book: AddressBook, site: str) -> SiteCluster:
+    """Return what the mesh says of a site's cluster. Raises PasswordMissing."""
+    group = book.mesh.sites[site].nodes
+    assert group is not None, f"{site} has no cluster"
+    place = group.cassandra
+    password = resolve_password(place.password, book.environ) if place.user else ""
+    return SiteCluster(
+        cassandra=CassandraAccess(
+            hosts=[parse_host_port(host) for host in place.hosts],
+            datacenter=place.datacenter,
+            keyspace=place.keyspace,
+            replication=place.replication,
+            user=place.user,
+            password=password,
+        ),
+        zookeeper=ZookeeperAccess(
+            hosts=",".join(group.zookeeper),
+            root=f"/isthmus/{book.mesh.name}/{site}",
+            session_s=group.session_s,
+        ),
+    )
+
+
+def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Machine:
+    """Return this machine, with the state that the node shares with the site's others. Raises
+    PasswordMissing.
+    """
+    machine = this_machine()
+    cluster = cluster_of(book, site)
+    member = ClusterMember(node, machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex())
+
+    def connected(report: Callable[[str], None]) -> AbstractAsyncContextManager[SlotTurns]:
+        return cluster.connected(member, _SLOT, machine.random_bytes, report)
+
+    return replace(
+        machine,
+        # What is written and not in the journal is gone with each node, as after a power cut.
+        boot_id=lambda: str(uuid.uuid4()),
+        open_state=shared(connected, lambda folder: open_store(folder, COPY), TABLES),
+    )
+
+
+def brokers_of_node(site: str, folder: Path) -> RabbitBrokers:
+    """Return the node's way to its brokers, which soon notice that the node is gone."""
+    return RabbitBrokers(site, holder_of(folder, boot_id()), _LOCK_HEARTBEAT_S)

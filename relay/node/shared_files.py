@@ -1,0 +1,42 @@
+"""Files of a site's folder that go with the state from one of the site's nodes to the next.
+
+The folder's file is what is read; the state has a copy, and whoever takes the state over brings the
+folder to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from federation import durable_file
+from relay.state.node_state import Commit, NodeState
+
+_FILE = "file "
+
+
+class SharedFiles:
+    """Files of one site's folder, of which the present state has copies, if there is one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state: NodeState | None = None
+
+    def begin(self, state: NodeState) -> None:
+        """Write the state's files into the folder. From now on, the state has each new content."""
+        self._state = state
+        for key, content in list(state.values(_FILE)):
+            file = self._folder / key.removeprefix(_FILE)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            durable_file.write(file, content.decode(), durable=True)
+
+    def end(self) -> None:
+        """Leave the state, which ends."""
+        self._state = None
+
+    def wrote(self, file: Path) -> None:
+        """Copy a file into the state."""
+        if self._state is not None:
+            commit = Commit()
+            name = file.relative_to(self._folder)
+            commit.put(f"{_FILE}{name}", file.read_bytes())
+            self._state.write(commit)

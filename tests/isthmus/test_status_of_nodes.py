@@ -1,0 +1,125 @@
+"""Sites of several nodes in `isthmus status`, and for commands that ask the running node."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.status import status_of
+from tests.federation.meshes import TRIANGLE, mesh_of
+from tests.isthmus.test_status_tables import site, tables_text
+
+CLUSTER = "{nodes: [a, b, c], cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}}"
+MESH = mesh_of(TRIANGLE.replace("paris: {}", f"paris: {CLUSTER}"))
+SLOT = {"epoch": 3, "rows": 1200, "waiting_bytes": 0, "journal_away_s": None}
+
+
+class _Nodes:
+    """Admin ports of the nodes of paris, as their folders have them."""
+
+    def __init__(self, state: Path, servers: AsyncExitStack) -> None:
+        self.state = state
+        self._servers = servers
+        self.asked: list[str] = []
+
+    async def add(self, name: str, **report: Any) -> None:
+        """Serve the report of a node; none: the node has ended."""
+        folder = self.state / "sites" / "paris" / "nodes" / name
+        folder.mkdir(parents=True)
+        (folder / "admin.token").write_text(name)
+        port = await self._serve(name, report) if report else 1
+        (folder / "node.json").write_text(json.dumps({"pid": os.getpid(), "admin_port": port}))
+
+    async def _serve(self, name: str, report: dict[str, Any]) -> int:
+        async def status(_: web.Request) -> web.Response:
+            return web.json_response({"pid": os.getpid(), "sites": {"paris": report}, "links": []})
+
+        async def dead(request: web.Request) -> web.Response:
+            self.asked.append(request.headers["Authorization"])
+            if report["state"] == "standby":
+                return web.Response(status=503, text="the node is starting: try again")
+            return web.json_response({"total": 0})
+
+        app = web.Application()
+        app.router.add_get("/status", status)
+        app.router.add_get("/sites/paris/dead", dead)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        self._servers.push_async_callback(runner.cleanup)
+        listener = web.TCPSite(runner, "127.0.0.1", 0)
+        await listener.start()
+        port: int = runner.addresses[0][1]
+        return port
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[_Nodes]:
+    async with AsyncExitStack() as servers:
+        yield _Nodes(tmp_path, servers)
+
+
+def standby() -> dict[str, Any]:
+    return site(state="standby", reason="standing by: b runs the site")
+
+
+async def test_the_running_node_speaks_for_its_site(nodes: _Nodes) -> None:
+    await nodes.add("a", **standby())
+    await nodes.add("b", **site(delivered=7, slot=SLOT))
+    await nodes.add("c")
+    paris = (await status_of(MESH, nodes.state)).content["sites"]["paris"]
+    assert (paris["state"], paris["delivered"]) == ("running", 7)
+    assert {name: node["state"] for name, node in paris["nodes"].items()} == {
+        "a": "standby",
+        "b": "running",
+        "c": "down",
+    }
+    assert paris["nodes"]["b"]["slot"] == SLOT
+    assert paris["nodes"]["c"]["reason"] == "the node does not answer"
+
+
+async def test_a_site_whose_nodes_all_stand_by_does_not_run(nodes: _Nodes) -> None:
+    await nodes.add("a", **site(state="standby", reason="connecting to Cassandra: nobody"))
+    report = await status_of(MESH, nodes.state)
+    assert report.content["sites"]["paris"]["state"] == "standby"
+    assert not report.all_running
+
+
+async def test_commands_ask_the_running_node(nodes: _Nodes) -> None:
+    await nodes.add("a", **standby())
+    await nodes.add("b", **site())
+    await nodes.add("c", **standby())
+    assert await NodeClient.of(nodes.state, "paris").get("dead") == {"total": 0}
+    assert nodes.asked == ["Bearer b"]
+
+
+async def test_commands_say_that_no_node_runs(nodes: _Nodes) -> None:
+    await nodes.add("a", **standby())
+    with pytest.raises(NodeSaysNo, match="starting: try again"):
+        await NodeClient.of(nodes.state, "paris").get("dead")
+    with pytest.raises(NodeAway, match="tokyo: its node does not answer here"):
+        NodeClient.of(nodes.state, "tokyo")
+
+
+def test_the_table_has_the_nodes_of_sites_that_have_several() -> None:
+    away = {**SLOT, "journal_away_s": 12.3, "waiting_bytes": 4096}
+    found = {
+        "a": {"state": "running", "reason": "", "slot": SLOT},
+        "b": {"state": "standby", "reason": "standing by: a runs the site", "slot": None},
+        "c": {"state": "running", "reason": "", "slot": away},
+    }
+    text = tables_text({"paris": site(nodes=found), "tokyo": site()}, width=120)
+    for words in (
+        "epoch 3, 1200 rows of journal",
+        "standing by: a runs the site",
+        "no Cassandra for 12 s, 4,096 bytes wait",
+    ):
+        assert words in text
+    assert "nodes" not in tables_text({"tokyo": site()})
