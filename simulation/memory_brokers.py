@@ -151,8 +151,10 @@ class SiteBroker:
         return digest.hexdigest()
 
     async def open_exchange(self) -> MemoryExchange:
-        """Open the deliverer's connection. Raise LocalClosed, DelivererLockHeld."""
-        await asyncio.sleep(self.pace.connect_s)
+        """Open the deliverer's connection, at the pace of the slowest queue. Raise LocalClosed,
+        DelivererLockHeld.
+        """
+        await asyncio.sleep(self.pace.connect_s + max(self.slow.values(), default=0.0))
         if not self.reachable:
             raise LocalClosed("the broker cannot be reached")
         if self._deliverer is not None and not self._deliverer.closed.done():

@@ -140,15 +140,18 @@ class Deliverer:
             if delivery.gap == gap:
                 delivery.go_on()
 
+    async def keep_connected(self) -> None:
+        """Keep the connection to the site's broker, with the deliverer's lock, until cancelled."""
+        await self._connection.keep()
+
     async def run(self) -> None:
-        """Read and deliver until the node stops. Raises the errors of flows and of the log."""
-        keeping = asyncio.create_task(self._connection.keep(), name="deliverer: connection")
+        """Read, and deliver over the connection, until the node stops. Raises the errors of flows
+        and of the log.
+        """
         reading = asyncio.create_task(self._read(), name="deliverer: reader")
         try:
-            await asyncio.wait(
-                {reading, keeping, self._failed}, return_when=asyncio.FIRST_COMPLETED
-            )
-            for ended in (reading, keeping, self._failed):
+            await asyncio.wait({reading, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (reading, self._failed):
                 if ended.done():
                     ended.result()
             await asyncio.gather(*self._workers.values())
@@ -157,7 +160,7 @@ class Deliverer:
         finally:
             if not self._failed.cancel():
                 self._failed.exception()  # another end came first; nobody else retrieves this error
-            tasks = [reading, keeping, *self._workers.values()]
+            tasks = [reading, *self._workers.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

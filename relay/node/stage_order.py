@@ -108,6 +108,7 @@ class StageTasks:
         before = set(self._tasks)  # the log's task, which ends last
         try:
             self.begin("packer", stages.packer.run())
+            self.begin("exchange", self._connect(stages))
             self.begin("in", stages.links.run_receivers())
             if await self.until(stages.packer.decided()):
                 self.begin("deliverer", stages.deliver())
@@ -126,6 +127,13 @@ class StageTasks:
             for task in begun:
                 task.cancel()
             await self._ended(begun)
+
+    async def _connect(self, stages: Stages) -> None:
+        """Take the deliverer's lock, which settles beside the packer's; but only after that, so
+        that two nodes never wait for one lock of each other's.
+        """
+        await stages.packer.locked()
+        await stages.deliverer.keep_connected()
 
     async def over(self) -> None:
         """Wait for all tasks, however they end."""

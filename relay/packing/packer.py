@@ -68,7 +68,8 @@ WAITS_S = 2.0
 class Packer:
     """One incarnation. `run` returns after `stop`; otherwise raises IncarnationEnded.
 
-    `on_decided` is called once the incarnation's statement stands in the log.
+    `on_locked` is called once the packer's lock is this node's, `on_decided` once the incarnation's
+    statement stands in the log.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Packer:
         memory: PackerMemory,
         metrics: PackerMetrics,
         status: PackerStatus,
+        on_locked: Callable[[], None],
         on_decided: Callable[[], None],
     ) -> None:
         self.incarnation = parts.random_bytes(8)
@@ -86,6 +88,7 @@ class Packer:
         self._memory = memory
         self._metrics = metrics
         self._status = status
+        self._on_locked = on_locked
         self._on_decided = on_decided
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -246,6 +249,7 @@ class Packer:
         self._run = await self._parts.log.running()
         times.end("log")
         await egress.take_lock()
+        self._on_locked()
         await asyncio.sleep(self._settings.settle_s)
         while not await self._parts.former_gone():
             self._status.reason = "waiting for the former holder's channels to end"

@@ -39,9 +39,14 @@ class PackerLoop:
         self._parts = parts
         self._random = chance.random
         self._stopping = asyncio.Event()
+        self._locked = asyncio.Event()
         self._decided = asyncio.Event()
         self._packer: Packer | None = None
         self._memory = PackerMemory(None)
+
+    async def locked(self) -> None:
+        """Wait until the packer's lock has been this node's."""
+        await self._locked.wait()
 
     async def decided(self) -> None:
         """Wait until an incarnation's statement stands in the log: before, the readers of this
@@ -59,7 +64,13 @@ class PackerLoop:
         while not self._stopping.is_set():
             began = loop.time()
             self._packer = Packer(
-                self._settings, self._parts, memory, self.metrics, self.status, self._decided.set
+                self._settings,
+                self._parts,
+                memory,
+                self.metrics,
+                self.status,
+                on_locked=self._locked.set,
+                on_decided=self._decided.set,
             )
             try:
                 await self._packer.run()

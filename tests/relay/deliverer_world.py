@@ -200,6 +200,8 @@ class Life:
             flows=dict(loaded.flows),
         )
         self.deliverer = Deliverer(self.context, connection)
+        connecting = self.deliverer.keep_connected() if deliver else asyncio.sleep(0)
+        self._connecting = asyncio.create_task(connecting)
         self.task = asyncio.create_task(self.deliverer.run() if deliver else asyncio.sleep(0))
 
     async def log(self, *batches: tuple[BatchHeader, bytes]) -> BatchName:
@@ -237,9 +239,10 @@ class Life:
 
     async def kill(self) -> None:
         """As SIGKILL: nothing is finished. What the store has been given survives."""
-        self.task.cancel()
-        self._logging.cancel()
-        await asyncio.gather(self.task, self._logging, return_exceptions=True)
+        tasks = self.task, self._connecting, self._logging
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.world.store = self.world.store.crash()
 
     async def stop(self) -> None:
@@ -247,5 +250,7 @@ class Life:
             return  # killed
         self.stopping.set()
         await asyncio.gather(self.task, return_exceptions=True)
+        self._connecting.cancel()
+        await asyncio.gather(self._connecting, return_exceptions=True)
         await self.writer.close()
         await asyncio.gather(self._logging, return_exceptions=True)

@@ -30,10 +30,12 @@ class Noted:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.has_locked = asyncio.Event()
         self.has_decided = asyncio.Event()
         self.stopping = asyncio.Event()
         self.packer_takes_s = self.ledger_takes_s = 0.1
-        self.packer = self.context = self.links = self.housekeeping = self.mark = self
+        self.packer = self.deliverer = self.context = self.links = self.housekeeping = self
+        self.mark = self
 
     def run(self) -> Coroutine[Any, Any, None]:
         """The packer's, and the housekeeping's: the first call is the packer's."""
@@ -44,6 +46,12 @@ class Noted:
         await self.stopping.wait()
         await asyncio.sleep(self.packer_takes_s)
         self.done.append("packer has ended")
+
+    async def locked(self) -> None:
+        await self.has_locked.wait()
+
+    async def keep_connected(self) -> None:
+        await self._goes_on("exchange")
 
     async def decided(self) -> None:
         await self.has_decided.wait()
@@ -115,6 +123,20 @@ async def test_whoever_reads_the_log_begins_when_the_packer_has_decided() -> Non
     assert run.reached == ["running"]
     run.ending.set()
     await running
+
+
+@in_virtual_time
+async def test_the_deliverer_connects_while_the_packer_s_lock_settles() -> None:
+    run = Run()
+    running = run.begin()
+    await run.until_idle()
+    assert "exchange" not in run.stages.done
+    run.stages.has_locked.set()
+    await run.until_idle()
+    assert run.stages.done == ["packer", "in", "exchange"]
+    run.ending.set()
+    await running
+    assert "exchange has ended" in run.stages.done
 
 
 @in_virtual_time
