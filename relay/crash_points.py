@@ -1,6 +1,7 @@
-"""Named moments at which a node can be made to die as if by kill -9, for tests.
+"""Named moments at which a node can be made to die as if by kill -9, or to freeze, for tests.
 
-    ISTHMUS_CRASH_AT=packer.logged:3:/tmp/once    at the third pass, once
+    ISTHMUS_CRASH_AT=packer.logged:3:/tmp/once    dies at the third pass, once
+    ISTHMUS_FREEZE_AT=packer.logged:3:/tmp/once   freezes there, until it gets a SIGCONT
 
 The file `/tmp/once` is made first: the test learns from the file that the moment was reached, and a
 process started again with the same environment lives. Without the variable a moment costs one empty
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 VARIABLE = "ISTHMUS_CRASH_AT"
+FREEZE = "ISTHMUS_FREEZE_AT"
 POINTS = {
     "packer.marked": "an incarnation's mark is in the log, and none of its batches",
     "packer.appending": "a batch was handed to the log, which has not confirmed it",
@@ -38,6 +40,11 @@ POINTS = {
     "export.handed-over": "some of a file's rows were handed to its writer",
     "export.written": "the file has its name, and its rows are still in the store",
     "export.removed": "the rows of a file were taken out of the store just now",
+    "turn.claimed": "the slot's entry is this node's, and the slot is still its former owner's",
+    "turn.raised": "the slot's epoch is this node's, and the journal is not read to its end",
+    "turn.begun": "the epoch has begun, and nothing of the node runs",
+    "journal.writing": "a row is about to be sent to the journal",
+    "journal.written": "a row is in the journal, and nobody has looked whose the slot is since",
     "file.begun": "the writer has begun a file, under a temporary name",
     "file.synced": "all of the file is on the disk, under a temporary name",
     "file.named": "the file has its name, and the node does not know",
@@ -48,11 +55,13 @@ def _pass_by(point: str) -> None:
     """Pass: no moment is armed."""
 
 
-def _armed(setting: str) -> Callable[[str], None]:
-    """Return the function that ends the process at the configured moment. Raises ValueError."""
+def _armed(setting: str, number: signal.Signals) -> Callable[[str], None]:
+    """Return the function that sends the process a signal at the configured moment. Raises
+    ValueError.
+    """
     wanted, count, once = setting.split(":", 2)
     if wanted not in POINTS:
-        raise ValueError(f"{VARIABLE}: no such moment: {wanted!r}; there are {', '.join(POINTS)}")
+        raise ValueError(f"no such moment: {wanted!r}; there are {', '.join(POINTS)}")
     left = int(count)
 
     def reach(point: str) -> None:
@@ -66,11 +75,17 @@ def _armed(setting: str) -> Callable[[str], None]:
             os.close(os.open(once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
             return
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
     return reach
 
 
-_setting = os.environ.get(VARIABLE)
-reach = _armed(_setting) if _setting else _pass_by
+def _from(environ: Mapping[str, str]) -> Callable[[str], None]:
+    for variable, number in ((VARIABLE, signal.SIGKILL), (FREEZE, signal.SIGSTOP)):
+        if setting := environ.get(variable):
+            return _armed(setting, number)
+    return _pass_by
+
+
+reach = _from(os.environ)
 """Function to call with the name of each moment passed."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.ledger.rows import IDENTITY_BYTES
 from spark_audit.judge.expectation import Revisions
-from spark_audit.ledgers.files import LedgerPath, ledger_path
+from spark_audit.ledgers.files import LedgerPath, ledger_path, without_copies
 
 Row = dict[str, Any]
 """Ledger row by the columns of `relay.ledger.columns.parquet_schema`."""
@@ -47,15 +47,17 @@ class LedgerSearch:
                 system, top = fs.LocalFileSystem(), root
             folders = _folders(system, top)
             files, documents = [], []
-            for site in folders:
-                for ledger in (f"{site}/ledger", site):
-                    files += _files(system, ledger)
-                    documents += list(_documents(system, ledger, site.rsplit("/", 1)[-1]))
+            for folder in folders:
+                site = folder.rsplit("/", 1)[-1]
+                nodes = [f"{node.path}/ledger" for node in _listed(system, f"{folder}/nodes")]
+                for ledger in (f"{folder}/ledger", folder, *nodes):
+                    files += _files(system, ledger, site)
+                    documents += list(_documents(system, ledger, site))
         except (OSError, ValueError, ArrowException) as error:
             raise LedgerNotFound(f"{root}: {error}") from error
         sites = sorted(folder.rsplit("/", 1)[-1] for folder in folders)
         files.sort(key=lambda file: file.uri)
-        return cls(system, files, Revisions.read(documents), sites, say)
+        return cls(system, without_copies(files), Revisions.read(documents), sites, say)
 
     def of_stage(self, *stages: str, dates: tuple[str, str] = ("", "9")) -> list[LedgerPath]:
         """Return files that may hold rows of these stages; `dates`: first and last, inclusive."""
@@ -168,9 +170,9 @@ def _folders(system: Any, top: str) -> list[str]:
     return [one.path for one in _listed(system, top) if one.type is fs.FileType.Directory]
 
 
-def _files(system: Any, ledger: str) -> list[LedgerPath]:
+def _files(system: Any, ledger: str, site: str) -> list[LedgerPath]:
     return [
-        ledger_path(file.path, file.size)
+        ledger_path(file.path, file.size, site)
         for date in _listed(system, ledger)
         if date.base_name.startswith("date=")
         for file in _listed(system, date.path)

@@ -59,6 +59,10 @@ class CassandraNodes:
         self._folder = folder
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
+    def pid(self, address: str) -> int:
+        """Return the process ID of a node."""
+        return self._processes[address].pid
+
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as unless_up:
             unless_up.push_async_callback(self.stop)
@@ -134,6 +138,10 @@ class CassandraNodes:
         return {
             "cluster_name": "isthmus",
             "num_tokens": 1,
+            "initial_token": str(self._token(address)),
+            # All are new and empty: a node that fetched its part would need the others' gossip in
+            # time, which a busy machine delays.
+            "auto_bootstrap": False,
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
             "listen_address": address,
             "rpc_address": address,
@@ -163,6 +171,10 @@ class CassandraNodes:
             "concurrent_reads": 8,
             "concurrent_writes": 8,
         }
+
+    def _token(self, address: str) -> int:
+        """Return the token of a node, by which all have equal parts of the ring."""
+        return -(2**63) + 2**64 * self.addresses.index(address) // len(self.addresses)
 
     def _command(self, folder: Path) -> Sequence[str]:
         agents = sorted(JARS.glob("jamm-*.jar"))

@@ -111,6 +111,7 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
         machine,
         # What is written and not in the journal is gone with each node, as after a power cut.
         boot_id=lambda: str(uuid.uuid4()),
+        shares_power=False,
         open_state=shared(connected, lambda folder: open_store(folder, COPY), TABLES),
     )
 

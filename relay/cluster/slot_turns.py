@@ -22,12 +22,14 @@ from dedup.journal.journal import Journal, JournalAway, Owner, SlotFenced
 from dedup.journal.journaled_store import JournaledStore, last_row_of
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.store import Store
+from relay import crash_points
 from relay.cluster.coordination import (
     Coordination,
     CoordinationAway,
     CoordinationEntry,
     CoordinationRefused,
 )
+from relay.cluster.journal_moments import JournalMoments
 from relay.node.machine import HeldState, OpenState
 from relay.node.start import NodeStopped
 from relay.retry import Backoff
@@ -82,7 +84,7 @@ class SlotTurns:
         """Time since which another machine's node has this node's name; None while none has."""
         self._member = member
         self._coordination = coordination
-        self._journal = journal
+        self._journal = JournalMoments(journal)
         self._session_s = session_s
         self._random_bytes = random_bytes
         self._backoff = Backoff(0.1, 2.0, random)
@@ -202,6 +204,7 @@ class SlotTurns:
     async def take(self, local: Store, tables: Sequence[str]) -> tuple[JournaledStore, Owner]:
         """Take the slot. Raises SlotFenced if another node is quicker, JournalDamaged."""
         began = self._now()
+        crash_points.reach("turn.claimed")
         run = self._random_bytes(16)
         taking = SlotTaking(self._journal, self._member.node, run, self.retry)
         owner = await taking.raise_epoch()

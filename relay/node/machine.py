@@ -65,6 +65,10 @@ class Machine:
     boot_id: Callable[[], str]
     """ID of the boot, another one after a power cut: unsynced writes may be gone."""
     open_state: OpenState
+    shares_power: bool = True
+    """True if the site's log may lose its end when `boot_id` changes: as a broker on this machine
+    does, and one that another node of the site goes on with does not.
+    """
 
 
 def open_store(folder: Path, *more: str) -> Store:

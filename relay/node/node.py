@@ -225,6 +225,11 @@ class SiteNode:
         """Run all stages until they are to end for good, or to begin again: at another broker, or
         when the state is this node's again.
         """
+        if not self.is_up.is_set():
+            # An address or key that is missing at the first run was never there: a person has to
+            # act, also where the node is to stand by for long. Later runs try again.
+            check_addresses(self.book, self.site)
+            self._signer = signer_of(self.book, self.site)
         try:
             async with AsyncExitStack() as held:
                 self.stage = STANDBY
@@ -263,11 +268,6 @@ class SiteNode:
             self._revisions.load()
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
-        if not self.is_up.is_set():
-            # An address or key that is missing at the first run was never there: a person has to
-            # act. Later runs try again.
-            check_addresses(self.book, self.site)
-            self._signer = signer_of(self.book, self.site)
         loaded = state.load()
         events = LogEvents(
             self._bad_records.add, self._on_superseded, self._on_log_state, self._on_unknown_record

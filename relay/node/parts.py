@@ -211,6 +211,7 @@ class NodeParts:
             machine.boot_id(),
             neighbours,
             state.was_clean,
+            machine.shares_power,
         )
         return PackerLoop(self.packer_settings(), parts, machine.random)
 

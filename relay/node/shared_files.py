@@ -6,8 +6,10 @@ folder to it.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+from dedup.journal.journal import SlotGone
 from federation import durable_file
 from relay.state.node_state import Commit, NodeState
 
@@ -39,4 +41,6 @@ class SharedFiles:
             commit = Commit()
             name = file.relative_to(self._folder)
             commit.put(f"{_FILE}{name}", file.read_bytes())
-            self._state.write(commit)
+            # Else the node's run ends for that, and its next one writes the file again.
+            with contextlib.suppress(SlotGone):
+                self._state.write(commit)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dedup.journal.journal import SlotGone
 from federation.mesh import LogLimit, WhenLogIsFull
 from relay import ticks
 from relay.bulk_amqp import BulkAmqpError, Channel, ChannelClosed, Connection
@@ -268,8 +269,10 @@ class CallbackWatch:
         await self._failed
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        loop.default_exception_handler(context)
         error = context.get("exception")
+        if isinstance(error, SlotGone):
+            return  # the node's run ends for that, and what the callback has left undone with it
+        loop.default_exception_handler(context)
         # Without a handle: a task that nobody awaits, or a transport, which closes anyway.
         if "handle" not in context or error is None or self._failed.done():
             return

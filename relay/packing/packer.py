@@ -66,10 +66,8 @@ WAITS_S = 2.0
 
 
 class Packer:
-    """One incarnation. `run` returns after `stop`; otherwise raises IncarnationEnded.
-
-    `on_locked` is called once the packer's lock is this node's, `on_decided` once the incarnation's
-    statement stands in the log.
+    """One incarnation. `run` returns after `stop`; otherwise raises IncarnationEnded. `on_locked`
+    is called once the lock is taken, `on_decided` once the statement stands in the log.
     """
 
     def __init__(

@@ -81,3 +81,5 @@ class PackerParts:
     neighbours: NeighbourLogs = field(default_factory=NeighbourLogs)
     was_clean: bool = False
     """True if the process before ended in order."""
+    shares_power: bool = True
+    """True if the log may have lost its end with what another `boot` may have lost."""

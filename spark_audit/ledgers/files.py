@@ -1,19 +1,23 @@
 """List the ledger files of all sites, on any file system, and read the revision documents.
 
 Below LEDGER: SITE/ledger/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet and
-SITE/ledger/revisions/REVISION.json, as nodes keep them; a copy may leave `ledger/` out.
+SITE/ledger/revisions/REVISION.json, as nodes keep them; a copy may leave `ledger/` out. Of a site
+with several nodes, each has its files in SITE/nodes/NODE/ledger.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LEDGERS = {"*/ledger": -4, "*": -3, "*/nodes/*/ledger": -6}
+"""Pattern of a ledger -> place of the site's name in the path of a file of the ledger."""
 _NAME = re.compile(r"(packed|linked_out|linked_in|delivered)-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
 
 
@@ -66,29 +70,38 @@ def list_ledgers(spark: SparkSession, root: str, from_date: str) -> LedgerListin
 
     sites = frozenset(one.getPath().getName() for one in found("*") if one.isDirectory())
     files, older = [], set()
-    for pattern in ("*/ledger/date=*/*.parquet", "*/date=*/*.parquet"):
-        for status in found(pattern):
-            file = ledger_path(status.getPath().toString(), status.getLen())
+    for ledger, place in _LEDGERS.items():
+        for status in found(f"{ledger}/date=*/*.parquet"):
+            uri = status.getPath().toString()
+            file = ledger_path(uri, status.getLen(), uri.split("/")[place])
             if file.date >= from_date:
                 files.append(file)
             elif file.stage in ("", "delivered"):
                 older.add(file.site)
     revisions, unreadable = [], []
-    for pattern in ("*/ledger/revisions/*.json", "*/revisions/*.json"):
-        for status in found(pattern):
+    for ledger, place in _LEDGERS.items():
+        for status in found(f"{ledger}/revisions/*.json"):
             uri = status.getPath().toString()
-            site = site_of(uri)
+            site = uri.split("/")[place]
             try:
                 revisions.append((site, json.loads(_text(jvm, system, status.getPath()))))
             except ValueError as error:
                 unreadable.append(f"{site}/revisions/{uri.rsplit('/', 1)[-1]}: {error}")
     return LedgerListing(
         sites,
-        tuple(sorted(files, key=lambda f: f.uri)),
+        tuple(without_copies(sorted(files, key=lambda f: f.uri))),
         tuple(revisions),
         tuple(unreadable),
         frozenset(older),
     )
+
+
+def without_copies(files: Iterable[LedgerPath]) -> list[LedgerPath]:
+    """Return the files without those that another node of the site has exported as well: the rows
+    decide a file's name and bytes.
+    """
+    found = {(file.name, file.size): file for file in reversed(list(files))}
+    return list(reversed(found.values()))
 
 
 def _text(jvm: Any, system: Any, path: Any) -> str:
@@ -99,16 +112,11 @@ def _text(jvm: Any, system: Any, path: Any) -> str:
         source.close()
 
 
-def site_of(uri: str) -> str:
-    parts = uri.split("/")
-    return parts[-4] if parts[-3] == "ledger" else parts[-3]
-
-
-def ledger_path(uri: str, size: int) -> LedgerPath:
-    """Parse a file's folder and name."""
+def ledger_path(uri: str, size: int, site: str) -> LedgerPath:
+    """Parse the folder and name of a site's file."""
     date = uri.split("/")[-2].removeprefix("date=")
     named = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
     if named is None:
-        return LedgerPath(site_of(uri), date, uri, size)
+        return LedgerPath(site, date, uri, size)
     first, last = int(named[3]), int(named[4])
-    return LedgerPath(site_of(uri), date, uri, size, named[1], first, last)
+    return LedgerPath(site, date, uri, size, named[1], first, last)

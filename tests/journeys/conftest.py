@@ -12,9 +12,11 @@ import pytest
 from tests.conftest import LocalBrokerFactory, VhostFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import ANONYMOUS, NAMED, Load
+from tests.journeys.several_nodes import NODES, PER_SECOND, SITE, SiteServers, TwoNodes
 from tests.live_brokers import Vhost, own_vhost
 from wan_proxy import LineCondition, WanProxy
 
+TOP = Path(__file__).resolve().parents[2]
 MeshFactory = Callable[..., Awaitable[LiveMesh]]
 LoadFactory = Callable[..., Load]
 LoadedMeshFactory = Callable[..., Awaitable[tuple[LiveMesh, Load]]]
@@ -102,3 +104,32 @@ def loaded_mesh(live_mesh: MeshFactory, load: LoadFactory) -> LoadedMeshFactory:
         return mesh, traffic
 
     return make
+
+
+@pytest.fixture
+async def site_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SiteServers]:
+    """Servers that the nodes of a site share."""
+    # The clients of ZooKeeper and Cassandra stand apart: nodes that need none do without them.
+    monkeypatch.setenv("PYTHONPATH", str(TOP / ".tools" / "cluster"))
+    async with SiteServers.started(tmp_path) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def two_nodes(
+    site_servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
+) -> TwoNodes:
+    """A hub whose site in the middle has two nodes, with load at every site."""
+    nodes = {"nodes": NODES, "cluster": site_servers.keys}
+    mesh = await live_mesh(
+        *("paris", SITE, "sydney"),
+        topology={"hub": SITE},
+        sites={"paris": {}, SITE: nodes, "sydney": {}},
+    )
+    mesh.start_each()
+    await mesh.running()
+    traffic = load(mesh, per_second=PER_SECOND)
+    await traffic.start()
+    return TwoNodes(mesh, traffic, site_servers)

@@ -228,7 +228,8 @@ async def read_past(
     past.read_from = ResumePoint(first_offset)
     same_machine = memory.same_process or (record is not None and record.boot == parts.boot)
     past.in_doubt = frozenset() if record is None else record.in_doubt
-    past.lost_power = record is not None and not same_machine and not parts.was_clean
+    may_be_lost = record is not None and not same_machine and not parts.was_clean
+    past.lost_power = may_be_lost and parts.shares_power
     past.trusted = not past.lacks_some and same_machine and _is_the_last(record, history)
     past.acked = _acked_before(past, record)
     return past

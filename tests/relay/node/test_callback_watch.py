@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from dedup.journal.journal import SlotFenced
 from relay.node.watch import CallbackWatch, LoopCallbackFailed
 from relay.waiters import Waiters
 from tests.waiting import until
@@ -50,6 +51,22 @@ def test_a_callback_of_ours_that_fails_is_told_with_its_cause(run: Run, done: bo
         ) as failed:
             await asyncio.wait_for(watch.run(), WITHIN_S)
         assert isinstance(failed.value.__cause__, AttributeError)
+
+    run(live())
+
+
+def test_the_loss_of_a_node_s_state_ends_no_process(run: Run) -> None:
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        watch = CallbackWatch(loop)
+
+        def lose() -> None:
+            raise SlotFenced(3, None)
+
+        loop.call_soon(lose)
+        loop.call_soon(_fail_in_ours)
+        with pytest.raises(LoopCallbackFailed, match="no attribute 'done'"):
+            await asyncio.wait_for(watch.run(), WITHIN_S)
 
     run(live())
 

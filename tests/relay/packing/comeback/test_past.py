@@ -107,6 +107,7 @@ async def past_of(
     in_order: bool = True,
     with_mark: bool = True,
     was_clean: bool = False,
+    shares_power: bool = True,
     ended: tuple[Predecessor, ...] = (),
 ) -> PackerPast:
     """As an incarnation reads it whose mark was just appended."""
@@ -126,6 +127,7 @@ async def past_of(
         former_gone=never,
         boot="boot 1",
         was_clean=was_clean,
+        shares_power=shares_power,
     )
     memory = PackerMemory(record, same_process)
     last = None if record is None else Predecessor(record.incarnation, record.end)
@@ -325,6 +327,16 @@ class TestTrust:
         # Unless it had ended in order, when all that was in flight was done with.
         past = await past_of(log, told, was_clean=True)
         assert not past.lost_power
+
+    async def test_a_node_that_takes_over_can_say_what_the_log_had_but_not_what_was_acknowledged(
+        self, log: Log
+    ) -> None:
+        told = replace(record(I1, 4, orders=2), boot="boot of another node")
+        past = await past_of(log, told, shares_power=False)
+        assert not past.lost_power
+        assert not past.trusted
+        assert verdicts(past, b"never logged") == [ReturnVerdict.NEW]
+        assert verdicts(past, b"b") == [ReturnVerdict.MAYBE_LOGGED]
 
     async def test_exchanges_that_a_former_incarnation_left_in_doubt_stay_so(
         self, log: Log

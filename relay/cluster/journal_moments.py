@@ -1,0 +1,36 @@
+"""Journal whose steps are named moments, at which tests let a node die or freeze."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from dedup.journal.journal import Journal, JournalRow, Owner, Ownership
+from relay import crash_points
+
+
+class JournalMoments:
+    """`Journal` over another one."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def ownership(self) -> Ownership | None:
+        return await self._journal.ownership()
+
+    async def take(self, before: Ownership | None, owner: Owner) -> bool:
+        is_taken = await self._journal.take(before, owner)
+        crash_points.reach("turn.raised")
+        return is_taken
+
+    async def begin(self, owner: Owner, after: int) -> bool:
+        has_begun = await self._journal.begin(owner, after)
+        crash_points.reach("turn.begun")
+        return has_begun
+
+    async def write(self, row: JournalRow) -> None:
+        crash_points.reach("journal.writing")
+        await self._journal.write(row)
+        crash_points.reach("journal.written")
+
+    def rows(self, after: int) -> AsyncIterator[JournalRow]:
+        return self._journal.rows(after)
