@@ -1,0 +1,75 @@
+"""Commands for sites of several nodes that are given what does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.cli import app
+from isthmus.options import EXIT_FAULT, EXIT_USAGE
+
+MESH = """\
+mesh: acme
+topology: complete
+exchanges: [{name: orders}]
+sites:
+  paris: {nodes: [paris-a, paris-b], cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}}
+  tokyo: {}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "mesh.yaml"
+    file.write_text(MESH)
+    return file
+
+
+def run(file: Path, *words: str) -> tuple[int, str]:
+    command, *options = words
+    result = CliRunner().invoke(
+        app, [command, str(file), *options, "--state", str(file.parent / "state")]
+    )
+    return result.exit_code, result.output
+
+
+def test_a_site_with_one_node_has_no_name_for_it(file: Path) -> None:
+    code, text = run(file, "relay", "--site", "tokyo", "--node", "tokyo-a")
+    assert code == EXIT_USAGE
+    assert "tokyo has one node, without a name: it has no `cluster:`" in text
+
+
+def test_a_node_that_the_file_does_not_name_is_refused(file: Path) -> None:
+    code, text = run(file, "relay", "--site", "paris", "--node", "paris-c")
+    assert code == EXIT_USAGE
+    assert "paris has no node 'paris-c': `nodes:` has paris-a, paris-b" in text
+
+
+WITHOUT = """\
+import sys
+sys.modules |= {"kazoo": None, "cassandra": None}
+from isthmus.cli import app
+app()
+"""
+
+
+def test_what_to_install_is_said(file: Path) -> None:
+    # In a process of its own, of which the command changes the logging and the memory.
+    words = ("relay", str(file), "--site", "paris", "--node", "paris-a")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *words, "--state", str(file.parent / "state")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == EXIT_FAULT
+    assert "pip install 'isthmus[cluster]'" in done.stderr
+
+
+def test_a_state_that_nodes_share_is_not_recovered_from_the_log(file: Path) -> None:
+    code, text = run(file, "recover", "--site", "paris")
+    assert code == EXIT_FAULT
+    assert "the state of paris is in the journal that its nodes share" in text
