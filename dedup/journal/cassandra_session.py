@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from cassandra import AuthenticationFailed, DriverException
@@ -25,7 +25,7 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
-from dedup.journal.cassandra_journal import TABLES, UNCERTAIN
+from dedup.journal.cassandra_journal import TABLES, UNCERTAIN, CassandraJournal
 from dedup.journal.journal import JournalAway, JournalRefused
 
 # Its warnings repeat, in several lines for each attempt, what JournalAway tells once.
@@ -52,6 +52,18 @@ class CassandraAccess:
     tls: ssl.SSLContext | None = None
 
 
+def open_journal(access: CassandraAccess, slot: int) -> tuple[Session, CassandraJournal]:
+    """Connect, which blocks, and return the session with a slot's journal over it. Raises
+    JournalAway, JournalRefused.
+    """
+    session = connect(access)
+    with ExitStack() as unless_ready, _told():
+        unless_ready.callback(session.cluster.shutdown)
+        journal = CassandraJournal(session, slot)
+        unless_ready.pop_all()
+    return session, journal
+
+
 def connect(access: CassandraAccess) -> Session:
     """Connect, which blocks, and use the keyspace, which is made with its tables if missing. Raises
     JournalAway, JournalRefused.
@@ -76,22 +88,28 @@ def connect(access: CassandraAccess) -> Session:
         # Without it a small request waits for the acknowledgement of the last: 40 ms and more.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     )
-    with ExitStack() as unless_ready:
+    with ExitStack() as unless_ready, _told():
         unless_ready.callback(cluster.shutdown)
-        try:
-            session = cluster.connect()
-            _use_keyspace(session, access)
-        except NoHostAvailable as error:
-            reasons = error.errors.values() if isinstance(error.errors, dict) else ()
-            if any(isinstance(reason, AuthenticationFailed) for reason in reasons):
-                raise JournalRefused(str(error)) from error
-            raise JournalAway(str(error)) from error
-        except UNCERTAIN as error:
-            raise JournalAway(str(error)) from error
-        except (DriverException, ErrorMessage) as error:
-            raise JournalRefused(str(error)) from error
+        session = cluster.connect()
+        _use_keyspace(session, access)
         unless_ready.pop_all()
     return session
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise the driver's errors as JournalAway or JournalRefused."""
+    try:
+        yield
+    except NoHostAvailable as error:
+        reasons = error.errors.values() if isinstance(error.errors, dict) else ()
+        if any(isinstance(reason, AuthenticationFailed) for reason in reasons):
+            raise JournalRefused(str(error)) from error
+        raise JournalAway(str(error)) from error
+    except UNCERTAIN as error:
+        raise JournalAway(str(error)) from error
+    except (DriverException, ErrorMessage) as error:
+        raise JournalRefused(str(error)) from error
 
 
 def _use_keyspace(session: Session, access: CassandraAccess) -> None:

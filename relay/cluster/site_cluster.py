@@ -10,8 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dedup.journal.cassandra_journal import CassandraJournal
-from dedup.journal.cassandra_session import CassandraAccess, connect
+from dedup.journal.cassandra_session import CassandraAccess, open_journal
 from dedup.journal.journal import JournalAway
 from dedup.journal.journaled_store import COPY
 from federation.brokers.addresses import AddressBook
@@ -48,7 +47,7 @@ class SiteCluster:
         failures = 0
         while True:
             try:
-                session = await asyncio.to_thread(connect, self.cassandra)
+                session, journal = await asyncio.to_thread(open_journal, self.cassandra, slot)
                 break
             except JournalAway as error:
                 failures += 1
@@ -62,7 +61,7 @@ class SiteCluster:
                     slot=slot,
                     member=member,
                     coordination=coordination,
-                    journal=await asyncio.to_thread(CassandraJournal, session, slot),
+                    journal=journal,
                     session_s=self.zookeeper.session_s,
                     random_bytes=random_bytes,
                     random=random.random,

@@ -234,7 +234,7 @@ class SlotTurns:
         finally:
             for work in works:
                 work.cancel()
-            await asyncio.wait(works)
+            await asyncio.gather(*works, return_exceptions=True)
 
     async def _keep_entry(self, owner: Owner) -> None:
         while True:
