@@ -8,7 +8,8 @@ ended before, which is all that the proof in `journal` asks for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from cassandra import (
@@ -33,14 +34,25 @@ UNCERTAIN = (
 )
 """Errors after which the request may have been carried out, and is made again."""
 
-TABLES = (
-    """CREATE TABLE IF NOT EXISTS owner (
-        slot int PRIMARY KEY, epoch bigint, run blob, node text, begins map<bigint, bigint>)""",
-    """CREATE TABLE IF NOT EXISTS journal (
+_TABLES = {
+    "owner": """(
+        slot int PRIMARY KEY, epoch bigint, run blob, node text, begins map<bigint, bigint>)
+        WITH id = {id}""",
+    "journal": """(
         slot int, bucket bigint, number bigint, epoch bigint, data blob,
         PRIMARY KEY ((slot, bucket), number, epoch))
-        WITH compression = {'enabled': false}""",
-)
+        WITH compression = {{'enabled': false}} AND id = {id}""",
+}
+
+
+def table_statements(keyspace: str) -> Iterator[str]:
+    """Yield the statements that make a keyspace's tables. A table's ID follows from its name: two
+    nodes that make a table at once would else make two tables, of which one loses its rows.
+    """
+    for name, columns in _TABLES.items():
+        table_id = uuid.uuid5(uuid.NAMESPACE_URL, f"isthmus:{keyspace}.{name}")
+        text = columns.format(id=table_id)
+        yield f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {text}"
 
 
 class CassandraJournal:

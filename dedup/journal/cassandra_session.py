@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from cassandra import AuthenticationFailed, DriverException
+from cassandra import AuthenticationFailed, DriverException, InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -25,7 +25,7 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
-from dedup.journal.cassandra_journal import TABLES, UNCERTAIN, CassandraJournal
+from dedup.journal.cassandra_journal import UNCERTAIN, CassandraJournal, table_statements
 from dedup.journal.journal import JournalAway, JournalRefused
 
 # Its warnings repeat, in several lines for each attempt, what JournalAway tells once.
@@ -106,7 +106,8 @@ def _told() -> Iterator[None]:
         if any(isinstance(reason, AuthenticationFailed) for reason in reasons):
             raise JournalRefused(str(error)) from error
         raise JournalAway(str(error)) from error
-    except UNCERTAIN as error:
+    except (*UNCERTAIN, InvalidRequest) as error:
+        # Also where a server has not heard yet of what another one has made just now.
         raise JournalAway(str(error)) from error
     except (DriverException, ErrorMessage) as error:
         raise JournalRefused(str(error)) from error
@@ -117,6 +118,6 @@ def _use_keyspace(session: Session, access: CassandraAccess) -> None:
         f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
         f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
     )
+    for statement in table_statements(access.keyspace):
+        session.execute(statement)
     session.set_keyspace(access.keyspace)
-    for table in TABLES:
-        session.execute(table)

@@ -134,3 +134,36 @@ async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
     # Its node has ended, and the session with it.
     with pytest.raises(JournalAway):
         await journal.ownership()
+
+
+@pytest.mark.long
+async def test_nodes_that_make_the_tables_at_once_have_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
+    from dedup.journal.cassandra_session import CassandraAccess, open_journal
+    from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
+
+    async with CassandraNodes(tmp_path, 3) as nodes:
+
+        async def opened(address: str) -> tuple[Any, Journal]:
+            access = CassandraAccess(
+                hosts=[(address, nodes.port)], datacenter="datacenter1", keyspace="paris"
+            )
+            while True:
+                try:
+                    return await asyncio.to_thread(open_journal, access, 0)
+                except JournalAway:
+                    continue  # one has not heard yet what another one has made
+
+        async with asyncio.timeout(60):
+            found = await asyncio.gather(*(opened(nodes.addresses[n % 3]) for n in range(6)))
+        try:
+            for number, (_, journal) in enumerate(found):
+                await journal.write(JournalRow(number, 1, b"row"))
+            for _, journal in found:
+                rows = [row.number async for row in journal.rows(-1)]
+                assert rows == list(range(6))
+        finally:
+            for session, _ in found:
+                session.cluster.shutdown()
