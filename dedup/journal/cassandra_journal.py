@@ -45,14 +45,15 @@ _TABLES = {
 }
 
 
-def table_statements(keyspace: str) -> Iterator[str]:
-    """Yield the statements that make a keyspace's tables. A table's ID follows from its name: two
-    nodes that make a table at once would else make two tables, of which one loses its rows.
+def table_statements(keyspace: str) -> Iterator[tuple[str, str]]:
+    """Yield a keyspace's tables, each with the statement that makes the table. The table's ID
+    follows from its name: two nodes that make a table at once would else make two tables, of which
+    one loses its rows.
     """
     for name, columns in _TABLES.items():
         table_id = uuid.uuid5(uuid.NAMESPACE_URL, f"isthmus:{keyspace}.{name}")
         text = columns.format(id=table_id)
-        yield f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {text}"
+        yield name, f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {text}"
 
 
 class CassandraJournal:

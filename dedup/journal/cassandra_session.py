@@ -114,10 +114,15 @@ def _told() -> Iterator[None]:
 
 
 def _use_keyspace(session: Session, access: CassandraAccess) -> None:
-    session.execute(
-        f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
-        f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
-    )
-    for statement in table_statements(access.keyspace):
-        session.execute(statement)
+    # What is there is not made again: a node may lack the right to make anything.
+    known = session.cluster.metadata.keyspaces
+    if access.keyspace not in known:
+        session.execute(
+            f"CREATE KEYSPACE IF NOT EXISTS {access.keyspace} WITH replication ="
+            f" {{'class': 'NetworkTopologyStrategy', '{access.datacenter}': {access.replication}}}"
+        )
+    tables = known[access.keyspace].tables if access.keyspace in known else {}
+    for name, statement in table_statements(access.keyspace):
+        if name not in tables:
+            session.execute(statement)
     session.set_keyspace(access.keyspace)
