@@ -371,8 +371,10 @@ class LogWriter:
             self._events.on_unknown(error)
             await asyncio.Event().wait()  # until closed: connecting again would mend nothing
         finally:
-            await log.close()
-            await scans.close()
+            try:
+                await log.close()
+            finally:
+                await scans.close()
 
     def _begin_run(self, log: SiteLog, scans: LogScans) -> None:
         if log.closed.done():

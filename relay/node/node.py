@@ -7,6 +7,7 @@ State folder -> log (checked) -> does the state match the broker's mark? -> the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -194,7 +195,9 @@ class SiteNode:
         if self.stages is not None:
             parts = self._parts()
             self._egress_queues = parts.egress_queues
-            self.stages.change(parts, receives=not self.watch.leave.is_closed)
+            # A state that is another node's by now ends the run; the next run has this mesh.
+            with contextlib.suppress(SlotGone):
+                self.stages.change(parts, receives=not self.watch.leave.is_closed)
 
     async def run(self) -> None:
         """Run until `stop`. Raises NodeStopped when the mesh has no such site any more."""
@@ -238,15 +241,19 @@ class SiteNode:
                 if opened is not None:
                     self.stage = "starting"
                     self.shared_state = opened.report
+                    # Before the state ends, which takes a while in which a mesh may come.
+                    held.callback(self._let_go)
                     await self._run_with(opened)
         except (SlotGone, ExceptionGroup) as error:
             loss = loss_of_state(error)
             if loss is None:
                 raise
             log.warning("%s: %s; standing by", self.site, loss)
-        finally:
-            self.writer = self.stages = self.shared_state = None
-            self._files.end()
+
+    def _let_go(self) -> None:
+        """Forget everything that uses the state."""
+        self.writer = self.stages = self.shared_state = None
+        self._files.end()
 
     async def _unless_stopping(self, step: Awaitable[T]) -> T | None:
         """Return the result of a step, or None if the node is to end first."""

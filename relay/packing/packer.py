@@ -149,14 +149,14 @@ class Packer:
             self._parts.neighbours.on_news = None
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             for timer in (self._linger, self._release, self._patience, self._settling):
                 if timer is not None:
                     timer.cancel()
             self._end("over")
             self._outbox.give_up()
             if self._egress is not None:
-                await self._egress.close()
+                await self._egress.close()  # first: the rest may be cut short, and it has the lock
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def stop(self) -> None:
         """Take no more, append and acknowledge everything in hand, and return from `run`."""

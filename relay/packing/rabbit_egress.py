@@ -136,11 +136,18 @@ class RabbitEgress:
 
     async def close(self) -> None:
         # Acknowledgements count before anybody else may take the lease.
-        await self._connection.close(_GOODBYE_S)
-        await self._watch
+        try:
+            await self._connection.close(_GOODBYE_S)
+            await self._watch
+        finally:
+            await self._give_lease_up()
+
+    async def _give_lease_up(self) -> None:
         if self._lease is not None:
-            await self._lease.release()
-            await self._lease.connection.close(_GOODBYE_S)
+            try:
+                await self._lease.release()
+            finally:
+                await self._lease.connection.close(_GOODBYE_S)
         await self._lease_watch
 
     async def _watch_lease(self) -> None:

@@ -134,6 +134,12 @@ class Process:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def cancel(self) -> None:
+        """As a node that another part of it has ended; its connections are its own to close."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def _superseded(self, header: BatchHeader) -> None:
         self.superseded_by.append(header)
         self.packer.superseded(header.name.series.incarnation.hex())

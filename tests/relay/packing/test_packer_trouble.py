@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relay.log.site_log import UNCONFIRMED_S
@@ -57,6 +59,19 @@ async def test_a_second_node_waits_for_the_lock_and_says_whose_it_is() -> None:
     world.publish(*numbered(100, 100))
     await second.finish()
     world.assert_exactly_once_in_order()
+
+
+@pytest.mark.parametrize("turns", range(8))
+@in_virtual_time
+async def test_a_packer_that_is_cancelled_amid_its_end_gives_the_lock_up(turns: int) -> None:
+    world = PackerWorld()
+    world.ledger_is_shared = True
+    process = await world.start().ready()
+    process.packer.superseded("another's batch")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await process.cancel()
+    await (await world.start().ready()).stop()
 
 
 @in_virtual_time
