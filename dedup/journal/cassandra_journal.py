@@ -22,7 +22,14 @@ from cassandra import (
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
 
-from dedup.journal.journal import JournalAway, JournalRefused, JournalRow, Owner, Ownership
+from dedup.journal.journal import (
+    JournalAway,
+    JournalRefused,
+    JournalRow,
+    JournalSnapshot,
+    Owner,
+    Ownership,
+)
 
 BUCKET_ROWS = 2048
 """Rows of a partition: half a gigabyte of the biggest ones."""
@@ -42,6 +49,14 @@ _TABLES = {
         slot int, bucket bigint, number bigint, epoch bigint, data blob,
         PRIMARY KEY ((slot, bucket), number, epoch))
         WITH compression = {{'enabled': false}} AND id = {id}""",
+    "snapshot": """(
+        slot int, row bigint, epoch bigint, part int, data blob,
+        PRIMARY KEY ((slot, row, epoch), part))
+        WITH id = {id}""",
+    "snapshots": """(
+        slot int, row bigint, epoch bigint, replay_from bigint, parts int,
+        PRIMARY KEY (slot, row, epoch))
+        WITH CLUSTERING ORDER BY (row DESC, epoch DESC) AND id = {id}""",
 }
 
 
@@ -80,6 +95,25 @@ class CassandraJournal:
         self._read = prepare(
             "SELECT number, epoch, data FROM journal WHERE slot = ? AND bucket = ?"
             f" AND (number, epoch) > (?, ?) LIMIT {_PAGE_ROWS}"
+        )
+        self._delete_rows = prepare("DELETE FROM journal WHERE slot = ? AND bucket = ?")
+        self._snapshots = prepare(
+            "SELECT row, epoch, replay_from, parts FROM snapshots WHERE slot = ?"
+        )
+        self._complete = prepare(
+            "INSERT INTO snapshots (slot, row, epoch, replay_from, parts) VALUES (?, ?, ?, ?, ?)"
+        )
+        self._delete_snapshot = prepare(
+            "DELETE FROM snapshots WHERE slot = ? AND row = ? AND epoch = ?"
+        )
+        self._read_part = prepare(
+            "SELECT data FROM snapshot WHERE slot = ? AND row = ? AND epoch = ? AND part = ?"
+        )
+        self._write_part = prepare(
+            "INSERT INTO snapshot (slot, row, epoch, part, data) VALUES (?, ?, ?, ?, ?)"
+        )
+        self._delete_parts = prepare(
+            "DELETE FROM snapshot WHERE slot = ? AND row = ? AND epoch = ?"
         )
 
     def _prepare(self, text: str) -> Any:
@@ -152,3 +186,31 @@ class CassandraJournal:
             if last[0] + 1 < (bucket + 1) * BUCKET_ROWS:
                 return
             bucket += 1
+
+    async def _complete_ones(self) -> list[JournalSnapshot]:
+        """Return the complete snapshots, the latest first."""
+        return [JournalSnapshot(*row) for row in await self._ask(self._snapshots, self._slot)]
+
+    async def snapshot(self) -> JournalSnapshot | None:
+        found = await self._complete_ones()
+        return found[0] if found else None
+
+    async def part(self, row: int, epoch: int, number: int) -> bytes | None:
+        found = await self._ask(self._read_part, self._slot, row, epoch, number)
+        return bytes(found[0].data) if found else None
+
+    async def write_part(self, row: int, epoch: int, number: int, data: bytes) -> None:
+        await self._ask(self._write_part, self._slot, row, epoch, number, data)
+
+    async def complete(self, snapshot: JournalSnapshot) -> None:
+        await self._ask(self._complete, self._slot, *snapshot)
+
+    async def forget(self, snapshot: JournalSnapshot) -> None:
+        earlier = [one for one in await self._complete_ones() if one < snapshot]
+        # Rows first: the earliest snapshot tells from where on there may be some.
+        begin = earlier[-1].replay_from if earlier else 0
+        for bucket in range(begin // BUCKET_ROWS, snapshot.replay_from // BUCKET_ROWS):
+            await self._ask(self._delete_rows, self._slot, bucket)
+        for one in earlier[1:]:
+            await self._ask(self._delete_parts, self._slot, one.row, one.epoch)
+            await self._ask(self._delete_snapshot, self._slot, one.row, one.epoch)

@@ -77,6 +77,11 @@ class Ownership(NamedTuple):
     begins: Mapping[int, int]
     """Epoch -> number of the last row before the epoch's first."""
 
+    def at(self, epoch: int) -> Ownership:
+        """Return what was known while an epoch that has begun was the last."""
+        begins = {one: begin for one, begin in self.begins.items() if one <= epoch}
+        return Ownership(Owner(epoch, b"", ""), begins)
+
 
 class JournalRow(NamedTuple):
     """Row as it was found, of whatever worth."""
@@ -84,6 +89,18 @@ class JournalRow(NamedTuple):
     number: int
     epoch: int
     data: bytes
+
+
+class JournalSnapshot(NamedTuple):
+    """State of a slot but for the replayed tables, from which a new copy begins."""
+
+    row: int
+    """Number of the row behind which a copy goes on."""
+    epoch: int
+    """Epoch of the owner that wrote the snapshot."""
+    replay_from: int
+    """Number of the first row that the replayed tables need; not after `row`."""
+    parts: int
 
 
 class Journal(Protocol):
@@ -113,6 +130,28 @@ class Journal(Protocol):
 
     def rows(self, after: int) -> AsyncIterator[JournalRow]:
         """Yield all rows behind number `after` that a quorum shows, by number and epoch."""
+        ...
+
+    async def snapshot(self) -> JournalSnapshot | None:
+        """Return the latest snapshot that is complete, or None."""
+        ...
+
+    async def part(self, row: int, epoch: int, number: int) -> bytes | None:
+        """Return a part of the snapshot of that row, counted from 0; None if it is gone."""
+        ...
+
+    async def write_part(self, row: int, epoch: int, number: int, data: bytes) -> None:
+        """Write a part of a snapshot that is not complete yet."""
+        ...
+
+    async def complete(self, snapshot: JournalSnapshot) -> None:
+        """State that all parts of a snapshot are written."""
+        ...
+
+    async def forget(self, snapshot: JournalSnapshot) -> None:
+        """Delete what nobody needs with this complete snapshot: rows before its `replay_from`, and
+        earlier snapshots but the last one. Some may stay.
+        """
         ...
 
 

@@ -13,54 +13,31 @@ import heapq
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from dedup.journal.journal import Journal, Owner
-from dedup.journal.journal_row import Writes
 from dedup.journal.journal_writer import JournalWriter
-from dedup.store import Changes, Store, StoreClosed, StoreError
-
-COPY = "journal"
-"""Table of a local store that names the row up to which the store has the journal."""
-_LAST_ROW = b"last row"
-
-
-def last_row_of(store: Store) -> int:
-    """Return the number of the row up to which a local store has the journal; 0 if it is empty."""
-    kept = store.get(COPY, _LAST_ROW)
-    return 0 if kept is None else int.from_bytes(kept)
-
-
-def apply_row(store: Store, number: int, writes: Writes) -> None:
-    """Apply a row that counts to a local store that has all rows before."""
-    # Emptying is outside the atomic write: a crash in between has the row applied again, whole.
-    for table in writes.cleared:
-        store.clear_table(table)
-    writes.put(COPY, _LAST_ROW, number.to_bytes(8))
-    store.write(writes)
+from dedup.journal.slot_copy import SlotCopy
+from dedup.store import Changes, StoreClosed, StoreError
 
 
 class JournaledStore:
-    """Store of the slot's owner over a local store that has the whole journal. `tables` are those
-    of the store's users; `retry` is `JournalWriter`'s.
+    """Store of the slot's owner over a copy that has the whole journal. `retry` is
+    `JournalWriter`'s.
     """
 
     def __init__(
         self,
-        local: Store,
-        tables: Sequence[str],
+        copy: SlotCopy,
         journal: Journal,
         owner: Owner,
         retry: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._local = local
-        self._tables = frozenset(tables)
-        last_row = last_row_of(local)
-        self.journal = JournalWriter(journal, owner, last_row, self._on_row, self._fail, retry)
+        self.copy = copy
+        self._local = copy.store
+        self._tables = frozenset(copy.tables)
+        self.journal = JournalWriter(journal, owner, copy.last_row, copy.apply, self._fail, retry)
         """Writer of the journal, for reports."""
         self._error: StoreError | None = None
         self._failed = asyncio.Event()
         self._closed = False
-
-    def _on_row(self, number: int, writes: Writes) -> None:
-        apply_row(self._local, number, writes)
 
     def _fail(self, error: StoreError) -> None:
         self._error = error

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from dedup.journal.journal import JournalAway, JournalRow, Owner, Ownership
+from dedup.journal.journal import (
+    JournalAway,
+    JournalRow,
+    JournalSnapshot,
+    Owner,
+    Ownership,
+)
 
 
 async def _at_once() -> None:
@@ -29,13 +35,23 @@ class SlotRows:
 
     def __init__(self) -> None:
         self.ownership: Ownership | None = None
-        self.rows: dict[tuple[int, int], bytes] = {}
+        self.rows: dict[int, dict[int, bytes]] = {}
+        """Rows by their number and epoch."""
+        self.first = 1
+        """Number of the first row that was not deleted."""
+        self.last = 0
+        """Biggest number of a row."""
+        self.parts: dict[tuple[int, int, int], bytes] = {}
+        """Parts of snapshots, by row, epoch and number."""
+        self.snapshots: list[JournalSnapshot] = []
+        """Complete ones, by row."""
 
     def land(self, rows: list[JournalRow]) -> None:
         """Write rows that were on their way."""
         for row in rows:
-            kept = self.rows.setdefault((row.number, row.epoch), row.data)
+            kept = self.rows.setdefault(row.number, {}).setdefault(row.epoch, row.data)
             assert kept == row.data, "a row is written once"
+            self.last = max(self.last, row.number)
 
 
 class MemoryJournal:
@@ -95,6 +111,40 @@ class MemoryJournal:
 
     async def rows(self, after: int) -> AsyncIterator[JournalRow]:
         await self._ask()
-        for number, epoch in sorted(self._rows.rows):
-            if number > after:
-                yield JournalRow(number, epoch, self._rows.rows[number, epoch])
+        for number in range(max(after + 1, self._rows.first), self._rows.last + 1):
+            for epoch, data in sorted(self._rows.rows.get(number, {}).items()):
+                yield JournalRow(number, epoch, data)
+
+    async def snapshot(self) -> JournalSnapshot | None:
+        await self._ask()
+        found = self._rows.snapshots[-1] if self._rows.snapshots else None
+        await self._answer()
+        return found
+
+    async def part(self, row: int, epoch: int, number: int) -> bytes | None:
+        await self._ask()
+        found = self._rows.parts.get((row, epoch, number))
+        await self._answer()
+        return found
+
+    async def write_part(self, row: int, epoch: int, number: int, data: bytes) -> None:
+        await self._ask()
+        self._rows.parts[row, epoch, number] = data
+        await self._answer()
+
+    async def complete(self, snapshot: JournalSnapshot) -> None:
+        await self._ask()
+        self._rows.snapshots = sorted({*self._rows.snapshots, snapshot})
+        await self._answer()
+
+    async def forget(self, snapshot: JournalSnapshot) -> None:
+        await self._ask()
+        rows = self._rows
+        earlier = [one.row for one in rows.snapshots if one.row < snapshot.row]
+        keep = earlier[-1] if earlier else snapshot.row
+        rows.snapshots = [one for one in rows.snapshots if one.row >= keep]
+        rows.parts = {key: part for key, part in rows.parts.items() if key[0] >= keep}
+        for number in range(rows.first, snapshot.replay_from):
+            rows.rows.pop(number, None)
+        rows.first = max(rows.first, snapshot.replay_from)
+        await self._answer()

@@ -5,20 +5,24 @@ A crash at any step leaves an epoch without a beginning, which the next taker pa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from dedup.journal.journal import (
     Journal,
     JournalAway,
+    JournalDamaged,
     JournalRow,
+    JournalSnapshot,
     Owner,
     SlotFenced,
     counting_rows,
 )
 from dedup.journal.journal_row import decode_row
-from dedup.journal.journaled_store import apply_row, last_row_of
-from dedup.store import Store
+from dedup.journal.slot_copy import SlotCopy
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -51,12 +55,13 @@ class SlotTaking:
             raise SlotFenced(epoch, None if now is None else now.owner)
         return owner
 
-    async def read_and_begin(self, owner: Owner, local: Store) -> None:
-        """Bring the local store up to the journal's end, and state that the epoch begins there.
-        Raises SlotFenced if the slot is another's by now, JournalDamaged.
+    async def read_and_begin(self, owner: Owner, copy: SlotCopy) -> None:
+        """Bring the copy up to the journal's end, and state that the epoch begins there. Raises
+        SlotFenced if the slot is another's by now, JournalDamaged.
         """
-        await self._certain(lambda: catch_up(self._journal, local, owner))
-        if not await self._certain(lambda: self._journal.begin(owner, last_row_of(local))):
+        await self._certain(lambda: catch_up(self._journal, copy, owner))
+        has_begun = await self._certain(lambda: self._journal.begin(owner, copy.last_row))
+        if not has_begun:
             now = await self._certain(self._journal.ownership)
             raise SlotFenced(owner.epoch, None if now is None else now.owner)
 
@@ -70,29 +75,77 @@ class SlotTaking:
                 await self._retry(failures)
 
 
-async def catch_up(journal: Journal, local: Store, reader: Owner | None = None) -> None:
-    """Apply all rows that count, for all that `reader` may know, and that the local store lacks.
-    Raises JournalAway, JournalDamaged.
+async def catch_up(
+    journal: Journal, copy: SlotCopy, reader: Owner | None = None, *, is_behind: bool = True
+) -> None:
+    """Apply all rows that count, for all that `reader` may know, and that the copy lacks. Where
+    rows that the copy lacks may be deleted, `is_behind`, it begins anew from a snapshot if they
+    are. Raises JournalAway, JournalDamaged.
     """
+    snapshot = await journal.snapshot() if is_behind else None
     while True:
-        last = last_row_of(local)
+        last = copy.last_row
+        if snapshot is not None and last + 1 < snapshot.replay_from:
+            if not await _restored(journal, copy, snapshot):
+                snapshot = await _later(journal, snapshot)
+            continue
         rows = await _next_rows(journal, last)
+        if rows and rows[0].number > last + 1:
+            snapshot = await _later(journal, snapshot)
+            continue
         ownership = await journal.ownership()
         if ownership is None:
             return
         for row in counting_rows(rows, ownership, last, reader):
-            apply_row(local, row.number, decode_row(row.data))
-        if last_row_of(local) == last:
+            copy.apply(row.number, decode_row(row.data))
+        if copy.last_row == last:
             return
 
 
+async def _later(journal: Journal, known: JournalSnapshot | None) -> JournalSnapshot:
+    """Return the snapshot for which rows or parts were deleted meanwhile. Raises JournalDamaged."""
+    found = await journal.snapshot()
+    if found is None or found == known:
+        raise JournalDamaged(
+            f"rows or parts of the journal are missing, and no snapshot behind {known} is there"
+        )
+    return found
+
+
+async def _restored(journal: Journal, copy: SlotCopy, snapshot: JournalSnapshot) -> bool:
+    """Begin a copy anew from a snapshot. Return False if rows or parts of it are gone: then there
+    is a later one.
+    """
+    log.info("the copy begins anew from the snapshot of row %d", snapshot.row)
+    copy.empty()
+    last = snapshot.replay_from - 1
+    while last < snapshot.row:
+        rows = await _next_rows(journal, last)
+        ownership = await journal.ownership()
+        if ownership is None:
+            return False
+        before = last
+        for row in counting_rows(rows, ownership.at(snapshot.epoch), last, None):
+            last = row.number
+            if last <= snapshot.row:
+                copy.replay(decode_row(row.data))
+        if last == before:
+            return False
+    for number in range(snapshot.parts):
+        part = await journal.part(snapshot.row, snapshot.epoch, number)
+        if part is None:
+            return False
+        copy.store.write(decode_row(part))
+    return True
+
+
 async def _next_rows(journal: Journal, last: int) -> list[JournalRow]:
-    """Read some rows, and at least all of the next number."""
+    """Read some rows, and at least all of the first number that is there."""
     rows: list[JournalRow] = []
     size = 0
     async for row in journal.rows(last):
         rows.append(row)
         size += len(row.data)
-        if size >= READ_BYTES and row.number > last + 1:
+        if size >= READ_BYTES and row.number > rows[0].number:
             break
     return rows

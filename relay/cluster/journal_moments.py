@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from dedup.journal.journal import Journal, JournalRow, Owner, Ownership
+from dedup.journal.journal import Journal, JournalRow, JournalSnapshot, Owner, Ownership
 from relay import crash_points
 
 
@@ -34,3 +34,22 @@ class JournalMoments:
 
     def rows(self, after: int) -> AsyncIterator[JournalRow]:
         return self._journal.rows(after)
+
+    async def snapshot(self) -> JournalSnapshot | None:
+        return await self._journal.snapshot()
+
+    async def part(self, row: int, epoch: int, number: int) -> bytes | None:
+        crash_points.reach("snapshot.reading")
+        return await self._journal.part(row, epoch, number)
+
+    async def write_part(self, row: int, epoch: int, number: int, data: bytes) -> None:
+        crash_points.reach("snapshot.writing")
+        await self._journal.write_part(row, epoch, number, data)
+
+    async def complete(self, snapshot: JournalSnapshot) -> None:
+        await self._journal.complete(snapshot)
+        crash_points.reach("snapshot.complete")
+
+    async def forget(self, snapshot: JournalSnapshot) -> None:
+        await self._journal.forget(snapshot)
+        crash_points.reach("snapshot.forgot")

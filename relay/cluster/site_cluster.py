@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dedup.journal.cassandra_session import CassandraAccess, open_journal
 from dedup.journal.journal import JournalAway
-from dedup.journal.journaled_store import COPY
+from dedup.journal.slot_copy import COPY, SlotCopy
 from federation.brokers.addresses import AddressBook
 from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
@@ -21,7 +21,7 @@ from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
 from relay.retry import Backoff
-from relay.state.node_state import TABLES
+from relay.state.node_state import POINT_TABLES, TABLES
 
 _SLOT = 0
 _LOCK_HEARTBEAT_S = 2
@@ -111,7 +111,9 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
         # What is written and not in the journal is gone with each node, as after a power cut.
         boot_id=lambda: str(uuid.uuid4()),
         shares_power=False,
-        open_state=shared(connected, lambda folder: open_store(folder, COPY), TABLES),
+        open_state=shared(
+            connected, lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES)
+        ),
     )
 
 

@@ -12,16 +12,17 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dedup.journal.journal import Journal, JournalAway, Owner, SlotFenced
-from dedup.journal.journaled_store import JournaledStore, last_row_of
+from dedup.journal.journaled_store import JournaledStore
+from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
-from dedup.store import Store
+from dedup.journal.snapshot_keeper import USUAL_PACE, SnapshotKeeper, SnapshotPace
 from relay import crash_points
 from relay.cluster.coordination import (
     Coordination,
@@ -77,7 +78,9 @@ class SlotTurns:
         session_s: float,
         random_bytes: Callable[[int], bytes],
         random: Callable[[], float],
+        snapshots: SnapshotPace = USUAL_PACE,
     ) -> None:
+        self._snapshots = snapshots
         self._path = f"slots/{slot}/owner"
         self._presence = f"nodes/{member.node}"
         self._other_since: float | None = None
@@ -118,7 +121,7 @@ class SlotTurns:
 
     # -- following ---------------------------------------------------------------------------
 
-    async def stand_by(self, local: Store, report: Callable[[str], None]) -> None:
+    async def stand_by(self, copy: SlotCopy, report: Callable[[str], None]) -> None:
         """Follow the journal until this node should take the slot."""
         reason = ""
         while True:
@@ -140,7 +143,7 @@ class SlotTurns:
                 log.info("%s", text)
                 reason = text
                 report(text)
-            await self._follow(local, seen)
+            await self._follow(copy, seen)
 
     async def _is_claimed(self, seen: CoordinationEntry | None) -> bool:
         """Add this node's entry, if it may. Return True if the entry is this node's."""
@@ -173,13 +176,16 @@ class SlotTurns:
             return False
         return ownership is not None and ownership.owner.node == self._member.node
 
-    async def _follow(self, local: Store, seen: CoordinationEntry | None) -> None:
+    async def _follow(self, copy: SlotCopy, seen: CoordinationEntry | None) -> None:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
+        # Rows may have been deleted before this, but not while it follows.
+        is_behind = True
         try:
             while True:
                 with contextlib.suppress(JournalAway):
-                    await catch_up(self._journal, local)
+                    await catch_up(self._journal, copy, is_behind=is_behind)
+                    is_behind = False
                 done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
                 if done:
                     watching.result()
@@ -201,31 +207,33 @@ class SlotTurns:
 
     # -- taking ------------------------------------------------------------------------------
 
-    async def take(self, local: Store, tables: Sequence[str]) -> tuple[JournaledStore, Owner]:
+    async def take(self, copy: SlotCopy) -> tuple[JournaledStore, Owner]:
         """Take the slot. Raises SlotFenced if another node is quicker, JournalDamaged."""
         began = self._now()
         crash_points.reach("turn.claimed")
         run = self._random_bytes(16)
         taking = SlotTaking(self._journal, self._member.node, run, self.retry)
         owner = await taking.raise_epoch()
-        await taking.read_and_begin(owner, local)
+        await taking.read_and_begin(owner, copy)
         log.info(
             "epoch %d begins behind row %d, after %.2f s",
             owner.epoch,
-            last_row_of(local),
+            copy.last_row,
             self._now() - began,
         )
-        return JournaledStore(local, tables, self._journal, owner, self.retry), owner
+        return JournaledStore(copy, self._journal, owner, self.retry), owner
 
     # -- holding -----------------------------------------------------------------------------
 
     async def hold(self, store: JournaledStore, owner: Owner) -> None:
-        """Keep this node's entry, for ever. Raises StoreError once the slot is another node's, or
-        the journal cannot be written.
+        """Keep this node's entry and write snapshots, for ever. Raises StoreError once the slot is
+        another node's, or the journal cannot be written.
         """
+        keeper = SnapshotKeeper(self._journal, store.copy, owner.epoch, self._snapshots, self.retry)
         works = {
             asyncio.create_task(store.until_failed()),
             asyncio.create_task(self._keep_entry(owner)),
+            asyncio.create_task(keeper.run()),
         }
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -282,18 +290,16 @@ Connect = Callable[[Callable[[str], None]], AbstractAsyncContextManager[SlotTurn
 """Connect a node to journal and coordination; the argument is called with what is waited for."""
 
 
-def shared(
-    connect: Connect, open_store: Callable[[Path], Store], tables: Sequence[str]
-) -> OpenState:
+def shared(connect: Connect, open_copy: Callable[[Path], SlotCopy]) -> OpenState:
     """Return the way to a state that the site's nodes share: each has a copy in its own folder."""
 
     @asynccontextmanager
     async def open_state(folder: Path, report: Callable[[str], None]) -> AsyncIterator[HeldState]:
         try:
-            async with connect(report) as turns, _copy(open_store, folder) as local:
-                await turns.stand_by(local, report)
+            async with connect(report) as turns, _opened(open_copy, folder) as copy:
+                await turns.stand_by(copy, report)
                 try:
-                    store, owner = await turns.take(local, tables)
+                    store, owner = await turns.take(copy)
                     try:
                         yield HeldState(
                             store,
@@ -312,9 +318,9 @@ def shared(
 
 
 @asynccontextmanager
-async def _copy(open_store: Callable[[Path], Store], folder: Path) -> AsyncIterator[Store]:
-    local = open_store(folder)
+async def _opened(open_copy: Callable[[Path], SlotCopy], folder: Path) -> AsyncIterator[SlotCopy]:
+    copy = open_copy(folder)
     try:
-        yield local
+        yield copy
     finally:
-        local.close()
+        copy.store.close()

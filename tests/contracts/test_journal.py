@@ -16,6 +16,7 @@ from dedup.journal.journal import (
     JournalAway,
     JournalRefused,
     JournalRow,
+    JournalSnapshot,
     Owner,
     Ownership,
 )
@@ -118,6 +119,39 @@ async def test_a_journal_of_many_rows_is_read_whole_and_from_anywhere(open_journ
         await asyncio.gather(*writes)
     for after in (0, 1, 2046, 2047, 2048, 4094, 4095, 4499):
         assert await found(journal, after) == [(n, 1) for n in range(after + 1, 4500)]
+
+
+async def test_the_latest_complete_snapshot_counts_and_what_it_replaces_goes(
+    open_journal: Open,
+) -> None:
+    journal = open_journal()
+    await journal.take(None, owner(1))
+    for begin in range(1, 5000, 250):
+        await asyncio.gather(*(journal.write(JournalRow(begin + n, 1, b"")) for n in range(250)))
+    assert await journal.snapshot() is None
+    made = [
+        JournalSnapshot(100, 1, 1, 2),
+        JournalSnapshot(3000, 1, 1, 1),
+        JournalSnapshot(3000, 2, 2500, 2),
+        JournalSnapshot(5000, 2, 4500, 1),
+    ]
+    for snapshot in made:
+        for number in range(snapshot.parts):
+            data = b"%d %d %d" % (snapshot.row, snapshot.epoch, number)
+            await journal.write_part(snapshot.row, snapshot.epoch, number, data)
+        await journal.complete(snapshot)
+        assert await journal.snapshot() == snapshot
+        await journal.forget(snapshot)
+        rest = await found(open_journal(), snapshot.replay_from - 1)
+        assert rest == [(number, 1) for number in range(snapshot.replay_from, 5001)]
+    await journal.complete(made[1])
+    assert await journal.snapshot() == made[-1], "that was late"
+    assert await journal.part(5000, 2, 0) == b"5000 2 0"
+    assert await journal.part(5000, 2, 1) is None
+    assert await journal.part(3000, 2, 1) == b"3000 2 1", "somebody may be reading it"
+    assert await journal.part(100, 1, 0) is None
+    # At least the rows of whole partitions are gone.
+    assert (await found(journal, 0))[0][0] > 4000
 
 
 @pytest.mark.long

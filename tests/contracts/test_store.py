@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dedup.journal.journal import Owner, Ownership
-from dedup.journal.journaled_store import COPY, JournaledStore
+from dedup.journal.journaled_store import JournaledStore
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
+from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Changes, Store, StoreClosed
@@ -41,7 +42,7 @@ def opened(kind: str, tmp_path: Path) -> Iterator[tuple[Store, Reopen]]:
         tables = (*TABLES, COPY)
         store: Store = RocksdbStore(tmp_path / "state", tables, point_tables=frozenset({"seen"}))
         if kind == "journaled":
-            store = JournaledStore(store, TABLES, MemoryJournal(rows), OWNER, at_once)
+            store = JournaledStore(SlotCopy(store, TABLES), MemoryJournal(rows), OWNER, at_once)
         stores.append(store)
         return store
 

@@ -8,8 +8,9 @@ import random
 import pytest
 
 from dedup.journal.journal import JournalFull, JournalRow, SlotFenced
-from dedup.journal.journaled_store import COPY, JournaledStore, last_row_of
+from dedup.journal.journaled_store import JournaledStore
 from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
+from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store, StoreClosed
@@ -31,6 +32,7 @@ class SlotNode:
         self.trouble = JournalTrouble()
         self.journal = MemoryJournal(slot, self.trouble, lambda: let_pass(0.002))
         self.local = MemoryStore((*TABLES, COPY))
+        self.copy = SlotCopy(self.local, TABLES)
         self._takes = 0
 
     def taking(self) -> SlotTaking:
@@ -41,8 +43,8 @@ class SlotNode:
     async def take(self) -> JournaledStore:
         taking = self.taking()
         owner = await taking.raise_epoch()
-        await taking.read_and_begin(owner, self.local)
-        return JournaledStore(self.local, TABLES, self.journal, owner, retry)
+        await taking.read_and_begin(owner, self.copy)
+        return JournaledStore(self.copy, self.journal, owner, retry)
 
 
 async def three_nodes() -> tuple[SlotRows, JournaledStore, list[SlotNode]]:
@@ -115,7 +117,7 @@ async def test_reads_see_all_writes_and_a_successor_a_prefix_with_all_that_was_s
     await other.take()
     found = content(other.local)
     assert found in states[synced:]
-    await catch_up(paris.journal, paris.local)
+    await catch_up(paris.journal, paris.copy)
     assert content(paris.local) == found, "the former owner's copy has nothing to take back"
 
 
@@ -131,7 +133,7 @@ async def test_an_owner_that_lost_its_slot_is_refused_at_its_next_row() -> None:
     with pytest.raises(SlotFenced):
         store.write(put(b"c"))
     await successor.write_synced(put(b"d"))
-    await catch_up(paris.journal, paris.local)
+    await catch_up(paris.journal, paris.copy)
     assert content(paris.local) == content(other.local) == content(successor)
     assert content(successor)["rows"] == {b"a": b"x", b"d": b"x"}
 
@@ -143,13 +145,13 @@ async def test_a_row_that_lands_after_the_next_epoch_began_is_void_for_everybody
     waiting = asyncio.ensure_future(store.write_synced(put(b"late")))
     await let_pass(0.01)
     successor = await other.take()
-    await catch_up(third.journal, third.local)
+    await catch_up(third.journal, third.copy)
     slot.land(late)
     await successor.write_synced(put(b"b"))
     paris.trouble.late = None
     with pytest.raises(SlotFenced):
         await waiting
-    await catch_up(third.journal, third.local)
+    await catch_up(third.journal, third.copy)
     assert content(third.local)["rows"] == {b"a": b"x", b"b": b"x"}
     assert content(third.local) == content(successor)
 
@@ -162,9 +164,9 @@ async def test_a_taker_that_slept_while_another_took_the_slot_is_refused() -> No
     successor = await other.take()
     slot.land([JournalRow(2, 1, b"a row of paris-a that was on its way")])
     with pytest.raises(SlotFenced, match="paris-c"):
-        await taking.read_and_begin(owner, sleeper.local)
+        await taking.read_and_begin(owner, sleeper.copy)
     await successor.write_synced(put(b"b"))
-    await catch_up(sleeper.journal, sleeper.local)
+    await catch_up(sleeper.journal, sleeper.copy)
     assert content(sleeper.local) == content(successor)
 
 
@@ -173,11 +175,11 @@ async def test_a_copy_takes_no_row_of_an_epoch_whose_end_is_not_stated_yet() -> 
     _, _, (_, other, copy) = await three_nodes()
     taking = other.taking()
     owner = await taking.raise_epoch()
-    await catch_up(copy.journal, copy.local)
-    assert last_row_of(copy.local) == 0
-    await taking.read_and_begin(owner, other.local)
-    await catch_up(copy.journal, copy.local)
-    assert last_row_of(copy.local) == 1
+    await catch_up(copy.journal, copy.copy)
+    assert copy.copy.last_row == 0
+    await taking.read_and_begin(owner, other.copy)
+    await catch_up(copy.journal, copy.copy)
+    assert copy.copy.last_row == 1
 
 
 @in_virtual_time

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dedup.journal.journal import SlotFenced
-from dedup.journal.journaled_store import COPY, last_row_of
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
+from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
 from relay.cluster.coordination import CoordinationEntry
@@ -69,12 +69,12 @@ class Node:
         finally:
             await self.coordination.close()
 
-    def _copy(self, _: Path) -> Store:
+    def _copy(self, _: Path) -> SlotCopy:
         self.local = self.local.reopen()
-        return self.local
+        return SlotCopy(self.local, TABLES)
 
     async def _live(self) -> None:
-        open_state = shared(self._connect, self._copy, TABLES)
+        open_state = shared(self._connect, self._copy)
         while True:
             try:
                 async with open_state(Path(), self.reasons.append) as held:
@@ -124,6 +124,10 @@ class Node:
 
     def thaw(self) -> None:
         self._frozen.set()
+
+    @property
+    def last_row(self) -> int:
+        return SlotCopy(self.local, TABLES).last_row
 
     @property
     def keys(self) -> set[bytes]:
@@ -318,10 +322,10 @@ async def test_a_node_stands_by_through_an_absence_of_the_journal() -> None:
     await let_pass(5)
     other.journal.trouble.away = True
     await let_pass(20)
-    behind = last_row_of(other.local)
+    behind = other.last_row
     other.journal.trouble.away = False
     await let_pass(2)
-    assert last_row_of(other.local) > behind + 100
+    assert other.last_row > behind + 100
     await one.stop()
     await other.stop()
 
