@@ -113,11 +113,12 @@ class Applications:
             if (lacks := published - len(seen | self.destroyed))
         }
 
-    def check(self, *, doubt: bool, ordered: bool = True) -> int:
+    def check(self, *, doubt: bool, ordered: bool = True, in_turns: bool = True) -> int:
         """Raise InvariantBroken unless all published messages have come to every site, once and, if
         `ordered`, in order.
 
-        Return the number of flagged copies; without `doubt` there may be none.
+        Return the number of flagged copies; without `doubt` there may be none. `in_turns`: see
+        `check_site`.
         """
         most = None if doubt else 0
         return sum(
@@ -129,6 +130,7 @@ class Applications:
                 most_flags=most,
                 destroyed=_of(exchange, self.destroyed),
                 moved=_of(exchange, self.moved),
+                in_turns=in_turns,
             ).total()
             for exchange, by_site in self.arrived.items()
             for site, arrived in by_site.items()

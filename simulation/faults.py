@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from relay.packing.memory_egress import Returns
 from simulation.memory_brokers import Crossing, SiteBroker
-from simulation.simulated_site import SimulatedSite
+from simulation.node_faults import (
+    expire_sessions,
+    freeze,
+    lose_ensemble,
+    split_broker,
+    take_over,
+    trouble_journal,
+)
+from simulation.simulated_node import SimulatedNode
 from simulation.topologies import simulated_mesh, topologies_for
 from simulation.world import LOOK_EVERY_S, World
 
@@ -34,6 +42,8 @@ class Fault:
     strike: Strike
     doubt: bool = True
     """True if the fault may leave publishes to a site's own exchanges in doubt."""
+    in_turns: bool = True
+    """False if two nodes of a site may deliver at once."""
 
 
 async def cut_line(world: World, chance: random.Random) -> None:
@@ -104,76 +114,69 @@ async def repeat_line(world: World, chance: random.Random) -> None:
 
 async def kill_node(world: World, chance: random.Random) -> None:
     """Kill a node, at any time or in the middle of a step, and start it again."""
-    site = _running(world, chance)
-    if site is None:
+    node = _running(world, chance)
+    if node is None:
         return
-    life = site.lives
+    life = node.lives
     if chance.random() < 0.7:
         steps = chance.randrange(200)
-        world.trace.add("fuse", site.site, f"{steps} steps")
-        site.kill_after(steps)
+        world.trace.add("fuse", node.name, f"{steps} steps")
+        node.kill_after(steps)
         await asyncio.sleep(chance.uniform(0.0, 10.0))
-    if site.is_running and site.lives == life:
-        world.trace.add("kill", site.site)
-        site.kill()
-    await _start_again(world, site, life, chance)
+    if node.is_running and node.lives == life:
+        world.trace.add("kill", node.name)
+        node.kill()
+    await _start_again(world, node, life, chance)
 
 
 async def cut_power(world: World, chance: random.Random) -> None:
     """Cut and restore the power of a node's machine."""
-    site = _running(world, chance)
-    if site is None:
+    node = _running(world, chance)
+    if node is None:
         return
-    world.trace.add("power", site.site)
-    life = site.lives
-    site.lose_power()
-    await _start_again(world, site, life, chance)
+    world.trace.add("power", node.name)
+    life = node.lives
+    node.lose_power()
+    await _start_again(world, node, life, chance)
 
 
 async def freeze_node(world: World, chance: random.Random) -> None:
     """Freeze a node's process, and thaw it before or after its brokers have given it up."""
-    site = _running(world, chance)
-    if site is None or site.is_frozen:
+    node = _running(world, chance)
+    if node is None or node.is_frozen:
         return
-    world.trace.add("freeze", site.site)
-    life, for_s = site.lives, chance.choice((1.0, 20.0, 60.0)) * chance.random()
-    process = site.freeze()
-    await asyncio.sleep(min(for_s, HEARTBEATS_S))
-    if for_s > HEARTBEATS_S and site.lives == life and site.is_running:
-        site.lose_connections()
-        await asyncio.sleep(for_s - HEARTBEATS_S)
-    world.trace.add("thaw", site.site)
-    process.go_on()
+    await freeze(world, node, chance.choice((1.0, 20.0, 60.0)) * chance.random(), HEARTBEATS_S)
 
 
 async def stop_node(world: World, chance: random.Random) -> None:
     """Stop a node in order, and start it again."""
-    site = _running(world, chance)
-    if site is None:
+    node = _running(world, chance)
+    if node is None:
         return
-    world.trace.add("stop", site.site)
-    life = site.lives
-    await site.stop()
-    await _start_again(world, site, life, chance)
+    world.trace.add("stop", node.name)
+    life = node.lives
+    await node.stop()
+    await _start_again(world, node, life, chance)
 
 
 async def late_append(world: World, chance: random.Random) -> None:
     """Kill a node while its appends lie in a socket; they land beside its successor's."""
-    site = _running(world, chance)
-    if site is None:
+    node = _running(world, chance)
+    if node is None:
         return
-    stream = world.brokers[site.site].stream
-    world.trace.add("late", site.site)
-    life = site.lives
-    stream.hold_next_appends()
+    site = node.home.name
+    stream = world.brokers[site].stream
+    world.trace.add("late", node.name)
+    life = node.lives
+    stream.hold_next_appends(node.logs)
     await asyncio.sleep(chance.uniform(0.0, 0.2))
-    if site.lives == life and site.is_running and not site.is_stopping:
-        site.kill()
+    if node.lives == life and node.is_running and not node.is_stopping:
+        node.kill()
     else:
         # The node has ended otherwise: its successor's appends must not be held.
         stream.release_held()
-    landing = asyncio.create_task(_land(world, site.site, chance.uniform(0.0, 15.0)))
-    await _start_again(world, site, life, chance)
+    landing = asyncio.create_task(_land(world, site, chance.uniform(0.0, 15.0)))
+    await _start_again(world, node, life, chance)
     await landing
 
 
@@ -279,11 +282,11 @@ async def eat_head(world: World, chance: random.Random) -> None:
     Brokers do so when something is written: so not while the site's node or broker is away, nor
     before the node has ever delivered, which takes seconds, and a segment of a stream hours.
     """
-    site = _running(world, chance)
+    node = _running(world, chance)
     keep = chance.choice((10, 20, 40))
-    stages = site.node.stages if site is not None and site.node is not None else None
-    if site is not None and stages is not None and stages.context.position is not None:
-        broker = world.brokers[site.site]
+    stages = node.node.stages if node is not None and node.node is not None else None
+    if node is not None and stages is not None and stages.context.position is not None:
+        broker = world.brokers[node.home.name]
         if broker.reachable and len(broker.stream.records) > keep:
             world.eat(broker, keep)
     await asyncio.sleep(0)
@@ -312,11 +315,11 @@ async def slow_queue(world: World, chance: random.Random) -> None:
 
 
 async def set_clock(world: World, chance: random.Random) -> None:
-    """Set the wall clock of a site, forwards or backwards; nobody corrects it."""
-    site = chance.choice(list(world.sites.values()))
+    """Set the wall clock of a node, forwards or backwards; nobody corrects it."""
+    node = chance.choice(list(world.nodes.values()))
     ahead_ms = round(chance.choice((1, 60, 600)) * chance.uniform(-1000, 1000))
-    world.trace.add("clock", site.site, f"{ahead_ms} ms")
-    site.clock.ahead_ms = ahead_ms
+    world.trace.add("clock", node.name, f"{ahead_ms} ms")
+    node.clock.ahead_ms = ahead_ms
     await asyncio.sleep(0)
 
 
@@ -338,16 +341,16 @@ async def change_mesh(world: World, chance: random.Random) -> None:
     world.change(mesh)
     most_s = chance.choice((0.1, 2.0, 30.0))
 
-    async def sees(site: SimulatedSite, after_s: float) -> None:
+    async def sees(node: SimulatedNode, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        while site.is_frozen:
+        while node.is_frozen:
             await asyncio.sleep(LOOK_EVERY_S)
-        world.trace.add("sees", site.site)
-        site.take_up(world.book)  # the latest book, also that of a later change
+        world.trace.add("sees", node.name)
+        node.take_up(world.book)  # the latest book, also that of a later change
 
     async with asyncio.TaskGroup() as group:
-        for site in world.sites.values():
-            group.create_task(sees(site, most_s * chance.random()))
+        for node in world.nodes.values():
+            group.create_task(sees(node, most_s * chance.random()))
 
 
 FAULTS: Mapping[str, Fault] = {
@@ -373,6 +376,11 @@ FAULTS: Mapping[str, Fault] = {
     "disk": Fault(slow_disk, doubt=False),
     "clock": Fault(set_clock, doubt=False),
     "change": Fault(change_mesh, doubt=False),
+    "takeover": Fault(take_over),
+    "session": Fault(expire_sessions),
+    "ensemble": Fault(lose_ensemble),
+    "journal": Fault(trouble_journal),
+    "split": Fault(split_broker, in_turns=False),
 }
 """Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
@@ -381,8 +389,15 @@ LOSSES = frozenset(("tail", "anew", "retention"))
 A link that begins anew, because it carries something else now, does not learn of records eaten
 before: a change together with these faults is not worked out.
 """
-TOGETHER = tuple(kind for kind in FAULTS if kind != "change")
+OF_NODES = ("takeover", "session", "ensemble", "journal", "split")
+"""Faults of sites of several nodes; sites of one are spared."""
+TOGETHER = tuple(kind for kind in FAULTS if kind != "change" and kind not in OF_NODES)
 """Faults that may strike together."""
+
+
+def all_kinds(nodes: int) -> tuple[str, ...]:
+    """Return the faults that may strike together where sites have so many nodes."""
+    return TOGETHER if nodes == 1 else (*TOGETHER, *OF_NODES)
 
 
 def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -404,6 +419,11 @@ class Trouble:
     def doubt(self) -> bool:
         """True if copies may come flagged."""
         return any(FAULTS[kind].doubt for kind in self.kinds)
+
+    @property
+    def in_turns(self) -> bool:
+        """False if two nodes of a site may deliver at once."""
+        return all(FAULTS[kind].in_turns for kind in self.kinds)
 
     async def run(self, world: World, for_s: float, chance: random.Random) -> None:
         """Strike faults, one after the other and beside each other; return after the last."""
@@ -434,18 +454,18 @@ def _broker(world: World, chance: random.Random) -> SiteBroker:
     return chance.choice(list(world.brokers.values()))
 
 
-def _running(world: World, chance: random.Random) -> SimulatedSite | None:
-    """Draw a site; return None unless its node runs."""
-    site = chance.choice(list(world.sites.values()))
-    return site if site.is_running and not site.is_stopping else None
+def _running(world: World, chance: random.Random) -> SimulatedNode | None:
+    """Draw a node; return None unless it runs."""
+    node = chance.choice(list(world.nodes.values()))
+    return node if node.is_running and not node.is_stopping else None
 
 
-async def _start_again(world: World, site: SimulatedSite, life: int, chance: random.Random) -> None:
-    """Start the site's node again, unless another fault has done so."""
+async def _start_again(world: World, node: SimulatedNode, life: int, chance: random.Random) -> None:
+    """Start a node again, unless another fault has done so."""
     await asyncio.sleep(chance.choice((0.05, 1.0, 20.0)) * chance.random())
-    if not site.is_running and site.lives == life:
-        world.trace.add("start", site.site)
-        site.start()
+    if not node.is_running and node.lives == life:
+        world.trace.add("start", node.name)
+        node.start()
 
 
 async def _land(world: World, site: str, after_s: float) -> None:

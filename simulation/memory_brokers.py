@@ -110,7 +110,8 @@ class SiteBroker:
         """True while the broker takes the deliverer's publishes and loses its answers."""
         self.slow: dict[str, float] = {}
         """Confirm time in seconds of exchanges whose queues are slow."""
-        self._deliverer: MemoryExchange | None = None
+        self._deliverers: list[MemoryExchange] = []
+        self._lock_holder: MemoryExchange | None = None
         self._names = Names(mesh.name)
         declared = declarations(mesh, site, credentials)
         for exchange in declared.exchanges:
@@ -157,10 +158,12 @@ class SiteBroker:
         await asyncio.sleep(self.pace.connect_s + max(self.slow.values(), default=0.0))
         if not self.reachable:
             raise LocalClosed("the broker cannot be reached")
-        if self._deliverer is not None and not self._deliverer.closed.done():
+        if self._lock_holder is not None and not self._lock_holder.closed.done():
             raise DelivererLockHeld(self._names.deliverer_lock)
-        self._deliverer = MemoryExchange(self.exchanges, self._answering)
-        return self._deliverer
+        self._lock_holder = made = MemoryExchange(self.exchanges, self._answering)
+        self._deliverers = [one for one in self._deliverers if not one.closed.done()]
+        self._deliverers.append(made)
+        return made
 
     def _answering(self, exchange: str) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
@@ -201,8 +204,15 @@ class SiteBroker:
 
     def break_deliverer(self, reason: str) -> None:
         """Break the deliverer's connection; its unconfirmed publishes are in doubt."""
-        if self._deliverer is not None:
-            self._deliverer.break_off(reason)
+        for exchange in self._deliverers:
+            exchange.break_off(reason)
+
+    def forget_locks(self) -> None:
+        """Give both locks of the site up while their connections live on, as the parts of a cut
+        cluster may.
+        """
+        self._lock_holder = None
+        self.egress.forget_locks()
 
 
 @dataclass(slots=True)
@@ -268,6 +278,8 @@ class MemoryBrokers:
         self._home = network.brokers[site]
         self._site = site
         self._killed = False
+        self.logs: list[MemoryLog] = []
+        """Connections to the site's log."""
         self._egresses: list[MemoryEgress] = []
         self._exchanges: list[MemoryExchange] = []
         self._ends: list[MemoryEnd] = []
@@ -279,7 +291,7 @@ class MemoryBrokers:
 
     def give_up(self, reason: str) -> None:
         """End every connection of the process at its brokers."""
-        self._home.stream.break_connections(reason)  # only this process has connections to it
+        self._home.stream.drop(self.logs, reason)
         for egress in self._egresses:
             self._home.egress.drop(egress, reason)
         for exchange in self._exchanges:
@@ -291,7 +303,10 @@ class MemoryBrokers:
         await self._connecting()
         if self._killed:
             raise LogClosed(KILLED)
-        return await self._home.stream.open(mark_name=Names(book.mesh.name).deliverer_mark)
+        log = await self._home.stream.open(mark_name=Names(book.mesh.name).deliverer_mark)
+        self.logs = [one for one in self.logs if not one.ended]
+        self.logs.append(log)
+        return log
 
     async def open_egress(self, book: AddressBook, site: str) -> MemoryEgress:
         await self._connecting()

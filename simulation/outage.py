@@ -184,8 +184,8 @@ class _OutageRun:
     async def run(self, failure: Failure, kept: Mapping[str, float], steps: int) -> OutageRecord:
         # Randomness only spreads attempts and names.
         world = World(self._mesh, self._folder, random.Random(1))
-        for site in world.sites.values():
-            site.on_written = _check_nothing
+        for node in world.nodes.values():
+            node.on_written = _check_nothing
         for crossing in world.network.crossings.values():
             crossing.line.delay_s = LINE_DELAY_S
             crossing.meeting.on_heard = _check_nothing
@@ -380,26 +380,26 @@ async def _eat(world: World, outage: _Phase, kept: Mapping[str, float]) -> None:
     eaten = {site: 1 - part for site, part in kept.items() if part < 1}
     for site in eaten:
         # The messages that these few stand for would have left the node's memory long ago.
-        await world.sites[site].stop()
+        await world.nodes[site].stop()
     for site, part in eaten.items():
         broker = world.brokers[site]
         # The last record stays, as the segment being written would.
         first = max(ends[site] for before, ends in outage.ends if before <= part + _NOTHING)
         keep = sum(one.offset >= first for one in broker.stream.records) if part < 1 else 1
         world.eat(broker, max(1, keep))
-        world.sites[site].start()
+        world.nodes[site].start()
 
 
 def _gaps(world: World) -> Iterable[tuple[str, str]]:
-    for name, site in world.sites.items():
-        for gap in read_open_gaps(site.folder):
+    for name, node in world.nodes.items():
+        for gap in read_open_gaps(node.folder):
             yield name, gap.key
 
 
 def _fail(world: World, failure: Failure) -> None:
     crossings = world.network.crossings
     for name in sorted(failure.sites):
-        world.sites[name].kill()
+        world.nodes[name].kill()
         world.brokers[name].go_away()
         for crossing in crossings.values():
             if crossing.link.meeting == name:
@@ -415,8 +415,8 @@ async def _mend(world: World, failure: Failure) -> None:
         world.network.crossings[name].mend()
     for name in sorted(failure.sites):
         world.brokers[name].come_back()
-        await world.sites[name].died()
-        world.sites[name].start()
+        await world.nodes[name].died()
+        world.nodes[name].start()
 
 
 def _check_nothing() -> None:

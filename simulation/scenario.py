@@ -44,6 +44,8 @@ class Scenario:
     """Rate of each link in the notation of a mesh file; a mesh with rates has lanes."""
     returns: Returns = Returns.FIFO
     """Order in which egress hands out again: shuffled keeps none, and may leave doubt."""
+    nodes: int = 1
+    """Number of each site's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def run(scenario: Scenario) -> ScenarioOutcome:
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
-    world = World(mesh, folder, random.Random(scenario.seed), scenario.returns)
+    world = World(mesh, folder, random.Random(scenario.seed), scenario.returns, scenario.nodes)
     loop = asyncio.get_running_loop()
     callbacks = CallbackWatch(loop)
     broken = ""
@@ -142,9 +144,13 @@ async def _phases(world: World, scenario: Scenario) -> None:
             raise InvariantBroken(
                 f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine"
             )
-    shuffled = scenario.returns is Returns.SHUFFLED
-    world.applications.check(doubt=shuffled or scenario.trouble.doubt, ordered=not shuffled)
+    shuffled, trouble = scenario.returns is Returns.SHUFFLED, scenario.trouble
+    world.applications.check(
+        doubt=shuffled or trouble.doubt,
+        ordered=not shuffled,
+        in_turns=trouble.in_turns or not shuffled,
+    )
     published, recorded = world.applications.published_by(), world.applications.surely_recorded()
-    for site, process in world.sites.items():
-        own = world.mesh.sites[site].cluster_id
-        check_ledger(site, own, process.ledger.rows(), published, recorded)
+    for name, home in world.sites.items():
+        own = world.mesh.sites[name].cluster_id
+        check_ledger(name, own, home.ledger.rows(), published, recorded)

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from relay.packing.memory_egress import Returns
-from simulation.faults import TOGETHER, Trouble, without_losses
+from simulation.faults import OF_NODES, TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, ScenarioOutcome, run
 from simulation.topologies import FEWEST, topologies_for
@@ -25,6 +25,9 @@ LANED = 0.15
 """Share of the worlds that have lanes, and links with one of these rates."""
 SHUFFLED = 0.2
 """Share of the worlds whose brokers hand out again in any order."""
+SHARED = 0.25
+"""Share of the worlds of few sites whose sites have several nodes."""
+FEW = 4
 LATER = "freeze"
 """Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
@@ -60,7 +63,13 @@ def random_scenario(seed: int) -> Scenario:
     max_rate = lanes.choice(RATES) if lanes.random() < LANED else ""
     apart = random.Random(f"returns {seed}")
     returns = Returns.SHUFFLED if apart.random() < SHUFFLED else Returns.FIFO
-    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate, returns)
+    apart = random.Random(f"nodes {seed}")
+    nodes = 1
+    if sites <= FEW and apart.random() < SHARED:
+        nodes = apart.choice((2, 2, 3))
+        more = apart.sample(OF_NODES, apart.randint(1, len(OF_NODES)))
+        trouble = replace(trouble, kinds=(*kinds, *more))
+    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes)
 
 
 def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutcome]:

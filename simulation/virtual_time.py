@@ -82,7 +82,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        context = context or copy_context()
+        if context is None:  # an empty context is false
+            context = copy_context()
         owner = owner_of(context)
         if owner is None or isinstance(callback, ProcessCallback):
             return super().call_soon(callback, *args, context=context)
@@ -97,7 +98,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        context = context or copy_context()
+        if context is None:  # an empty context is false
+            context = copy_context()
         owner = owner_of(context)
         if owner is None:
             return super().call_at(when, callback, *args, context=context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,9 +18,11 @@ from relay.links.forwarding import forwarding_for
 from relay.links.transport.memory import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
 from relay.node.report import link_reports
+from relay.node.stages import Stages
 from relay.operator.gaps import accept, read_open_gaps
 from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
+from simulation.ledger_files import LedgerFiles
 from simulation.load import Load
 from simulation.losses import (
     EatenHead,
@@ -32,7 +34,8 @@ from simulation.losses import (
 )
 from simulation.memory_brokers import Crossing, Network, SiteBroker
 from simulation.positions import PositionChecks
-from simulation.simulated_site import SimulatedClock, SimulatedSite
+from simulation.simulated_node import SimulatedClock, SimulatedNode, SimulatedSite
+from simulation.site_servers import SiteServers
 from simulation.trace import Trace
 
 EPOCH_MS = 1_767_225_600_000
@@ -55,7 +58,9 @@ class World:
         folder: Path,
         chance: random.Random,
         returns: Returns = Returns.FIFO,
+        nodes: int = 1,
     ) -> None:
+        """`nodes` is the number of each site's."""
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
@@ -88,15 +93,26 @@ class World:
         )
         self.sites = {
             site: SimulatedSite(
-                site,
+                name=site,
+                network=self.network,
+                ledger=LedgerFiles(),
+                servers=SiteServers() if nodes > 1 else None,
+            )
+            for site in mesh.sites
+        }
+        self.nodes = {
+            name: SimulatedNode(
+                name,
+                self.sites[site],
                 self.book,
-                self.network,
-                folder / site,
+                folder / name,
                 SimulatedClock(EPOCH_MS),
                 random.Random(chance.getrandbits(64)),
             )
             for site in mesh.sites
+            for name in _names_of_nodes(site, nodes)
         }
+        """Nodes by name; the only one of a site has the site's."""
 
         self.positions = PositionChecks(
             mesh,
@@ -104,12 +120,17 @@ class World:
             self.applications.has_come,
             self.trace,
         )
-        for one in self.sites.values():
-            one.on_written = partial(self._look_at_deliverer, one)
+        for node in self.nodes.values():
+            node.on_written = partial(self._look_at_deliverer, node)
+        for site, broker in self.brokers.items():
+            broker.on_step(partial(_step, self.nodes_of(site)))
+
+    def nodes_of(self, site: str) -> list[SimulatedNode]:
+        return [node for node in self.nodes.values() if node.home.name == site]
 
     def start(self) -> None:
-        for site in self.sites.values():
-            site.start()
+        for node in self.nodes.values():
+            node.start()
 
     def change(self, mesh: Mesh) -> None:
         """Change the mesh file: the same sites and exchanges, linked otherwise."""
@@ -163,19 +184,20 @@ class World:
         """
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            for name, site in self.sites.items():
-                stopped = site.stopped_with
-                standing = read_open_gaps(site.folder) if stopped or site.is_running else ()
+            for node in self.nodes.values():
+                stopped = node.stopped_with
+                standing = read_open_gaps(node.folder) if stopped or node.is_running else ()
                 for gap in standing:
-                    self._accept(name, gap)
+                    self._accept(node, gap)
                 if stopped is not None and standing:
-                    site.bury()
-                    site.start()
+                    node.bury()
+                    node.start()
 
-    def _accept(self, site: str, gap: OpenGap) -> None:
-        if (site, gap.id) in self._accepted:
+    def _accept(self, node: SimulatedNode, gap: OpenGap) -> None:
+        site = node.home.name
+        if (node.name, gap.id) in self._accepted:
             return
-        self._accepted.add((site, gap.id))
+        self._accepted.add((node.name, gap.id))
         self.trace.add("accepted", site, f"{gap.key}: {'; '.join(gap.missing())}")
         eaten = self._heads[site].between(gap.offset, gap.first)
         self.positions.accepted(site, (one.name for one in eaten))
@@ -183,7 +205,7 @@ class World:
             self.applications.destroyed |= one.messages
             # A second copy, made by a killed packer's successor, may stand behind later messages.
             self.applications.moved |= one.messages
-        accept(self.sites[site].folder, gap, "operator", "now")
+        accept(node.folder, gap, "operator", "now")
 
     def _about_to_lose(self, broker: SiteBroker, count: int) -> None:
         origin = self.mesh.sites[broker.site].cluster_id
@@ -245,27 +267,33 @@ class World:
         """Raise a violation of some step, or the error of a node that ended by itself."""
         if self.positions.broken is not None:
             raise self.positions.broken
-        for site in self.sites.values():
-            if site.stopped_with is None or not read_open_gaps(site.folder):
-                site.raise_if_ended()
+        for node in self.nodes.values():
+            if node.stopped_with is None or not read_open_gaps(node.folder):
+                node.raise_if_ended()
 
     def _look_at_link(self, link: Link) -> None:
-        node = self.sites[link.sender].node
-        if node is not None and node.stages is not None:
-            reached = node.stages.links.reached(link)
+        for stages in self._at_work(link.sender):
+            reached = stages.links.reached(link)
             if reached is None:
-                return
+                continue
             place, forwarding = reached
-            writer, is_void = node.stages.writer, node.stages.context.voids.is_void
+            writer, is_void = stages.writer, stages.context.voids.is_void
             place = writer.before_losses(place)
             self.positions.link(link, place, is_void, writer.logged.__contains__, forwarding)
 
-    def _look_at_deliverer(self, site: SimulatedSite) -> None:
-        node = site.node
-        if node is not None and node.stages is not None:
-            context = node.stages.context
-            place = node.stages.writer.before_losses(context.position)
-            self.positions.deliverer(site.site, place, context.voids.is_void)
+    def _look_at_deliverer(self, node: SimulatedNode) -> None:
+        if node.node is not None and node.node.stages is not None:
+            stages = node.node.stages
+            context = stages.context
+            place = stages.writer.before_losses(context.position)
+            self.positions.deliverer(node.home.name, place, context.voids.is_void)
+
+    def _at_work(self, site: str) -> list[Stages]:
+        """Return the stages of the site's nodes that have some: of two, one is about to learn that
+        the other has taken over.
+        """
+        found = (one.node.stages for one in self.nodes_of(site) if one.node is not None)
+        return [stages for stages in found if stages is not None]
 
     def is_drained(self) -> bool:
         """True if every message is at every site, and none waits to be packed."""
@@ -285,37 +313,49 @@ class World:
     def before_nodes(self) -> dict[str, str]:
         """Describe, by site, the part of the log that is not settled, or not over a link."""
         found: dict[str, str] = {}
-        for name, site in self.sites.items():
+        for name in self.sites:
             if name in self._lost_tails:
                 # While its log has only records from before the loss, a node counts all of them
                 # once more, until a new one comes.
                 continue
-            node = site.node
-            if node is None or node.stages is None:
-                found[name] = "its node does not run yet"
+            running = [one.node for one in self.nodes_of(name) if one.node and one.node.stages]
+            if len(running) != 1:
+                found[name] = f"{len(running)} of its nodes run"
                 continue
-            lag = node.stages.undelivered.messages
+            (node,) = running
+            stages = node.stages
+            assert stages is not None
+            lag = stages.undelivered.messages
             behind = [
                 f"{one['to']}: {n}" for one in link_reports(node) if (n := one["lag_messages"])
             ]
             if lag or behind:
-                standing = node.stages.deliverer.standing
+                standing = stages.deliverer.standing
                 found[name] = f"undelivered {lag}, standing {standing}, to {behind}"
         return found
 
     async def stop(self) -> None:
         """Stop all nodes in order."""
         async with asyncio.TaskGroup() as group:
-            for site in self.sites.values():
-                if site.is_running:
-                    group.create_task(site.stop())
+            for node in self.nodes.values():
+                if node.is_running:
+                    group.create_task(node.stop())
 
     async def kill(self) -> None:
         """Kill all nodes, and wait until the last one has ended."""
-        for site in self.sites.values():
-            if site.is_running:
-                site.kill()
-            await site.died()
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+            await node.died()
+
+
+def _names_of_nodes(site: str, nodes: int) -> list[str]:
+    return [site] if nodes == 1 else [f"{site}-{number}" for number in range(1, nodes + 1)]
+
+
+def _step(nodes: Iterable[SimulatedNode]) -> None:
+    for node in nodes:
+        node.step()
 
 
 def _strands(mesh: Mesh) -> list[Link]:

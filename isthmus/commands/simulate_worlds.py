@@ -39,6 +39,10 @@ class WorldOptions:
     ] = "ring"
     sites: Annotated[int | None, typer.Option(min=2, help="How many: 3 unless told.")] = None
     exchanges: Annotated[int | None, typer.Option(min=1, help="How many: 2 unless told.")] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=9, help="Nodes of each site, which take turns: 1 unless told."),
+    ] = None
     messages: Annotated[
         int | None, typer.Option(min=0, help="Published at each site: 50 unless told.")
     ] = None
@@ -114,12 +118,12 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
     """Return the worlds of all seeds; end the command if an option is invalid. Of an option that is
     None the default holds, or the seed draws its value.
     """
-    from simulation.faults import Trouble
+    from simulation.faults import Trouble, all_kinds
     from simulation.load import Load
     from simulation.scenario import Scenario
     from simulation.search import random_scenario
 
-    kinds = None if options.faults is None else _kinds(options.faults)
+    kinds = None if options.faults is None else _kinds(options.faults, options.nodes)
     without = _numbers(options.without)
     max_rate = None if options.max_rate is None else _rate(options.max_rate)
     returns = None if options.returns is None else _returns(options.returns)
@@ -128,7 +132,14 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
 
     def scenario(seed: int) -> Scenario:
         base = (
-            random_scenario(seed) if is_drawn else Scenario(seed, options.topology, load=Load(50))
+            random_scenario(seed)
+            if is_drawn
+            else Scenario(
+                seed,
+                options.topology,
+                load=Load(50),
+                trouble=Trouble(all_kinds(options.nodes or 1)),
+            )
         )
         load, trouble = base.load, base.trouble
         return Scenario(
@@ -149,6 +160,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             options.exchanges or base.exchanges,
             base.max_rate if max_rate is None else max_rate,
             returns or base.returns,
+            options.nodes or base.nodes,
         )
 
     return [scenario(seed) for seed in seeds]
@@ -237,11 +249,11 @@ def _ranges(numbers: frozenset[int]) -> str:
     return ",".join(parts)
 
 
-def _kinds(text: str) -> tuple[str, ...]:
-    from simulation.faults import FAULTS, LOSSES, TOGETHER
+def _kinds(text: str, nodes: int | None) -> tuple[str, ...]:
+    from simulation.faults import FAULTS, LOSSES, OF_NODES, all_kinds
 
     if text in ("all", "none"):
-        return TOGETHER if text == "all" else ()
+        return all_kinds(nodes or 1) if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
         exit_with(
@@ -250,6 +262,10 @@ def _kinds(text: str) -> tuple[str, ...]:
     if "change" in kinds and (losses := LOSSES.intersection(kinds)):
         exit_with(
             f"--faults: change does not go with {min(losses)}: ask for one of them", EXIT_USAGE
+        )
+    if nodes in (None, 1) and (in_vain := [kind for kind in kinds if kind in OF_NODES]):
+        exit_with(
+            f"--faults: {in_vain[0]} strikes sites of several nodes: add --nodes 2", EXIT_USAGE
         )
     return kinds
 
@@ -276,11 +292,11 @@ def _returns(text: str) -> Returns:
         exit_with(f"--returns: {text!r} is none of {', '.join(Returns)}", EXIT_USAGE)
 
 
-def _faults_option(kinds: tuple[str, ...]) -> str:
+def _faults_option(kinds: tuple[str, ...], nodes: int) -> str:
     """Format kinds of faults for `_kinds`."""
-    from simulation.faults import TOGETHER
+    from simulation.faults import all_kinds
 
-    return "all" if kinds == TOGETHER else ",".join(kinds) or "none"
+    return "all" if kinds == all_kinds(nodes) else ",".join(kinds) or "none"
 
 
 def command_of(scenario: Scenario) -> str:
@@ -291,13 +307,15 @@ def command_of(scenario: Scenario) -> str:
         less += f" --without {_ranges(trouble.without)}"
     if scenario.max_rate:
         less += f" --max-rate {scenario.max_rate}"
+    if scenario.nodes > 1:
+        less += f" --nodes {scenario.nodes}"
     if scenario.returns != "fifo":
         less += f" --returns {scenario.returns}"
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"
         f" --messages {load.messages} --big {load.big_one_in}"
-        f" --seconds {load.for_s:g} --faults {_faults_option(trouble.kinds)}"
+        f" --seconds {load.for_s:g} --faults {_faults_option(trouble.kinds, scenario.nodes)}"
         f" --every {trouble.every_s:g}{less}"
     )
 

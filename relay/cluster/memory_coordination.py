@@ -73,6 +73,12 @@ class MemoryCoordination:
             self._connected_since = asyncio.get_running_loop().time()
         self._ensemble.expire(former)
 
+    def vanish(self) -> None:
+        """Carry out nothing more, as for a killed process; its session lasts until `expire`."""
+        if self in self._ensemble.sessions:
+            self._ensemble.sessions.remove(self)
+        self.away = True
+
     def freeze(self) -> None:
         """Have no call of this node get on, as in a paused process, whose session expires."""
         self._thawed.clear()
@@ -141,6 +147,5 @@ class MemoryCoordination:
 
     async def close(self) -> None:
         if self in self._ensemble.sessions:
-            self._ensemble.sessions.remove(self)
+            self.vanish()
             self._ensemble.expire(self._session)
-            self.away = True

@@ -56,6 +56,7 @@ class MemoryStream:
         self._logs: list[MemoryLog] = []
         self._held: deque[Sequence[bytes]] = deque()
         self._holding = False
+        self._held_connections: Sequence[MemoryLog] | None = None
         self._break_after_storing = False
         self.on_stored: Callable[[], None] = lambda: None
         """Callback when an append is stored and not confirmed yet."""
@@ -126,13 +127,27 @@ class MemoryStream:
         for log in self._take_logs():
             log.fail(LogClosed(reason))
 
+    def drop(self, logs: Sequence[MemoryLog], reason: str) -> None:
+        """End some of the connections, those of one process."""
+        if self._held_connections is None or any(map(self._holds_of, logs)):
+            self._holding = False
+        for log in logs:
+            self.forget(log)
+            log.fail(LogClosed(reason))
+
     def break_after_storing(self) -> None:
         """Let the next append be stored, and end the connection instead of confirming it."""
         self._break_after_storing = True
 
-    def hold_next_appends(self) -> None:
-        """Keep appends from now on unstored until `release_held`."""
-        self._holding = True
+    def hold_next_appends(self, of: Sequence[MemoryLog] | None = None) -> None:
+        """Keep appends from now on unstored until `release_held`: those of these connections, or of
+        all.
+        """
+        self._holding, self._held_connections = True, of
+
+    def _holds_of(self, log: MemoryLog) -> bool:
+        """Return True if appends of this connection are kept unstored, while any are."""
+        return self._held_connections is None or log in self._held_connections
 
     def release_held(self) -> None:
         """Store the held appends now; nobody gets a confirm."""
@@ -157,7 +172,7 @@ class MemoryStream:
 
     def store(self, records: Sequence[bytes], log: MemoryLog) -> bool:
         """Store an append of `log`; return True if it is to be confirmed."""
-        if self._holding:
+        if self._holding and self._holds_of(log):
             self._held.append(records)
             return False
         self._put(records)

@@ -145,6 +145,10 @@ class MemoryEgressBroker:
                 queue.ready.extendleft(reversed(messages))
             self._wake(name)
 
+    def forget_locks(self) -> None:
+        """Give all locks up while their connections live on, as the parts of a cut cluster may."""
+        self._locks.clear()
+
     # -- for connections --------------------------------------------------------------------------
 
     def take_lock(self, lock: str, egress: MemoryEgress) -> None:

@@ -39,6 +39,9 @@ class Mistake:
         path.write_text(text.replace(self.old, self.new))
 
 
+OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --seconds 20"
+OF_THREE = "--nodes 3 --faults takeover,journal --every 0.7 --messages 100 --seconds 30"
+
 MISTAKES = (
     Mistake(
         "ack before confirm",
@@ -253,5 +256,200 @@ MISTAKES = (
         "--returns shuffled --faults kill,egress,log --every 0.5 --messages 100 --seconds 20",
         1,
         "I2 at",
+    ),
+    Mistake(
+        "row not checked",
+        "dedup/journal/journal_writer.py",
+        """\
+        if found is None or found.owner != self._owner:
+""",
+        """\
+        if found is None:
+""",
+        OF_NODES,
+        1,
+        "I7: all has arrived",
+    ),
+    Mistake(
+        "checked before the row",
+        "dedup/journal/journal_writer.py",
+        """\
+                await self._journal.write(row)
+                found = await self._journal.ownership()
+""",
+        """\
+                found = await self._journal.ownership()
+                await self._journal.write(row)
+""",
+        OF_THREE,
+        26,
+        "I2 at",
+    ),
+    Mistake(
+        "end read before the epoch",
+        "relay/cluster/slot_turns.py",
+        """\
+        owner = await taking.raise_epoch()
+        await taking.read_and_begin(owner, copy)
+""",
+        """\
+        await taking._certain(lambda: catch_up(self._journal, copy))
+        owner = await taking.raise_epoch()
+        await taking._certain(lambda: self._journal.begin(owner, copy.last_row))
+""",
+        OF_NODES,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "void rows count",
+        "dedup/journal/journal.py",
+        """\
+        if is_certain if end is None else row.number <= end:
+""",
+        """\
+        if is_certain or end is not None:
+""",
+        OF_THREE,
+        10,
+        "I6: the ledger",
+    ),
+    Mistake(
+        "epoch used again",
+        "dedup/journal/slot_taking.py",
+        """\
+        epoch = 1 if before is None else before.owner.epoch + 1
+""",
+        """\
+        epoch = 1 if before is None else before.owner.epoch
+""",
+        OF_NODES,
+        1,
+        "AssertionError: a row is written once",
+    ),
+    Mistake(
+        "epoch begins one row late",
+        "dedup/journal/slot_taking.py",
+        """\
+            lambda: self._journal.begin(owner, copy.last_row)
+""",
+        """\
+            lambda: self._journal.begin(owner, copy.last_row + 1)
+""",
+        OF_NODES,
+        1,
+        "NodeStopped: the state folder",
+    ),
+    Mistake(
+        "row under the former epoch",
+        "dedup/journal/journal_writer.py",
+        """\
+        row = JournalRow(self.last_row + 1, self._owner.epoch, encode_row(writes))
+""",
+        """\
+        row = JournalRow(self.last_row + 1, self._owner.epoch - 1, encode_row(writes))
+""",
+        OF_NODES,
+        1,
+        "NodeStopped: the state folder",
+    ),
+    Mistake(
+        "announced before the journal",
+        "relay/delivery/flow_delivery.py",
+        """\
+        await self._context.state.write_synced(writing)
+""",
+        """\
+        self._context.state.write(writing)
+""",
+        OF_NODES,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "what waits for the journal unread",
+        "dedup/journal/journaled_store.py",
+        """\
+        if not waiting:
+            return self._local.get_many(table, keys)
+        found:""",
+        """\
+        if True:
+            return self._local.get_many(table, keys)
+        found:""",
+        OF_NODES,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "lock kept by a cancelled packer",
+        "relay/packing/packer.py",
+        """\
+            if self._egress is not None:
+                await self._egress.close()  # first: the rest may be cut short, and it has the lock
+            await asyncio.gather(*tasks, return_exceptions=True)
+""",
+        """\
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._egress is not None:
+                await self._egress.close()
+""",
+        OF_NODES,
+        35,
+        "after 900 s messages have not come",
+    ),
+    Mistake(
+        "mesh taken up by an ended run",
+        "relay/node/node.py",
+        """\
+                    held.callback(self._let_go)
+""",
+        "",
+        "--nodes 2 --faults takeover,change,kill --every 1 --messages 60 --seconds 20",
+        1,
+        "StoreClosed",
+    ),
+    Mistake(
+        "deleted rows passed over",
+        "dedup/journal/slot_taking.py",
+        """\
+        rows = await _next_rows(journal, last)
+        if rows and rows[0].number > last + 1:
+            snapshot = await _later(journal, snapshot)
+            continue
+        ownership""",
+        """\
+        rows = await _next_rows(journal, last)
+        ownership""",
+        OF_NODES,
+        1,
+        "",
+    ),
+    Mistake(
+        "rows deleted before the snapshot is complete",
+        "dedup/journal/snapshot_keeper.py",
+        """\
+        await self._journal.complete(made)
+""",
+        """\
+        await self._journal.forget(made)
+        await self._journal.complete(made)
+""",
+        OF_NODES,
+        1,
+        "",
+    ),
+    Mistake(
+        "copy begins anew behind the snapshot",
+        "dedup/journal/slot_copy.py",
+        """\
+        last.put(COPY, _LAST_ROW, self.last_row.to_bytes(8))
+""",
+        """\
+        last.put(COPY, _LAST_ROW, (self.last_row + 1).to_bytes(8))
+""",
+        OF_NODES,
+        1,
+        "",
     ),
 )

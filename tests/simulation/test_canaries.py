@@ -50,7 +50,7 @@ def canaries(world: World, site: str) -> Iterator[BatchHeader]:
 
 
 def state_of(world: World, sender: str, receiver: str) -> tuple[str, str]:
-    node = world.sites[sender].node
+    node = world.nodes[sender].node
     assert node is not None
     (link,) = [one for one in link_reports(node) if one["to"] == receiver]
     return link["state"], link["reason"]

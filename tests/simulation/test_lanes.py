@@ -80,7 +80,7 @@ class _Pair:
 
     def links(self) -> list[dict[str, Any]]:
         """What site01 says of those that begin there."""
-        node = self.world.sites["site01"].node
+        node = self.world.nodes["site01"].node
         assert node is not None
         return link_reports(node)
 
@@ -106,7 +106,7 @@ def test_on_a_thin_line_what_is_urgent_passes_a_backlog_that_goes_on(tmp_path: P
         for _ in range(2000):
             pair.publish(BULK, 1000)
         await pair.until("the first batch of bulk", lambda: pair.arrived(BULK) > 0)
-        loop_time, times = world.sites["site01"].clock.now, []
+        loop_time, times = world.nodes["site01"].clock.now, []
         for number in range(1, 6):
             began, moved = loop_time(), pair.arrived(BULK)
             pair.publish(URGENT, 500)
@@ -143,7 +143,7 @@ def test_another_rate_in_the_mesh_file_holds_within_the_session(tmp_path: Path) 
                 links=tuple(replace(link, max_rate=fast) for link in mesh.links),
             )
         )
-        for site in world.sites.values():
+        for site in world.nodes.values():
             site.take_up(world.book)
         await pair.until("all of it, soon", lambda: pair.arrived(BULK) == 4000, 10.0)
         (link,) = pair.links()

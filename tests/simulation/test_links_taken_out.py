@@ -28,7 +28,7 @@ async def _linked_otherwise(folder: Path) -> None:
                 crossing.cut()
         await world.publish(Load(MESSAGES, 5.0))
         world.change(line)
-        for site in world.sites.values():
+        for site in world.nodes.values():
             site.take_up(world.book)
         for crossing in world.network.crossings.values():
             if crossing.link.name not in GONE:

@@ -1,31 +1,32 @@
-"""One site's node in a simulation: its lives, and the disk that outlives them.
+"""One node in a simulation: its lives, and the disk that outlives them.
 
-The disk has the store of the node's state, its folder and its ledger files.
+The disk has the store of the node's state, or the node's copy of it, and the node's folder.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from io import BytesIO
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
-from relay.ledger.file import LedgerFile, file_frame, frames
-from relay.ledger.file_writer import FileWriter, FileWriters
-from relay.ledger.rows import LedgerRow, decode_row
+from relay.cluster.slot_turns import ClusterMember
+from relay.log.memory_log import MemoryLog
 from relay.node.machine import Machine, unshared
 from relay.node.node import SiteNode
 from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
 from relay.operator.gaps import read_open_gaps
 from relay.state.node_state import TABLES
+from simulation.ledger_files import LedgerFiles
 from simulation.memory_brokers import MemoryBrokers, Network
 from simulation.os_process import OsProcess
+from simulation.site_servers import ServerAccess, SiteServers
 
 SYNC_S = 0.004
 """Time of a sync to disk."""
@@ -46,40 +47,54 @@ class SimulatedClock:
         return self._epoch_ms + self.ahead_ms + int(self._loop.time() * 1000)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSite:
-    """Site with at most one live node: `start` begins a life, `stop` or `kill` ends it."""
+    """Things that outlive all nodes of one site, beside the broker."""
+
+    name: str
+    network: Network
+    ledger: LedgerFiles
+    servers: SiteServers | None
+    """Servers that the site's nodes share; None where the site has one node."""
+
+
+class SimulatedNode:
+    """Node with at most one live process: `start` begins a life, `stop` or `kill` ends it. `name`
+    is the site's where it has no other node.
+    """
 
     def __init__(
         self,
-        site: str,
+        name: str,
+        home: SimulatedSite,
         book: AddressBook,
-        network: Network,
         folder: Path,
         clock: SimulatedClock,
         chance: random.Random,
     ) -> None:
-        self.site = site
+        self.name = name
+        self.home = home
         self.clock = clock
-        self.ledger = LedgerFiles()
         self.node: SiteNode | None = None
         self.lives = 0
         self.on_written: Callable[[], None] = lambda: None
         """Callback after each write of the node's state and each step of its broker."""
         self.is_stopping = False
         self._book = book
-        self._network = network
         self._folder = folder
         self._chance = chance
-        self._store = MemoryStore(TABLES, sync_time=lambda: asyncio.sleep(SYNC_S))
+        tables = TABLES if home.servers is None else (*TABLES, COPY)
+        self._store = MemoryStore(tables, sync_time=lambda: asyncio.sleep(SYNC_S))
         self._boots = 1
         self._brokers: MemoryBrokers | None = None
+        self._access: ServerAccess | None = None
         self._process = OsProcess()
         """Process of the present life."""
         self._task: asyncio.Task[None] | None = None
         self._dying: set[asyncio.Task[None]] = set()
         self._steps_left: int | None = None
-        self._store.on_write = self._step
-        network.brokers[site].on_step(self._step)
+        self._act: Callable[[], None] = self.kill
+        self._store.on_write = self.step
 
     @property
     def store(self) -> MemoryStore:
@@ -92,28 +107,52 @@ class SimulatedSite:
 
     def start(self) -> None:
         """Start a new process on the disk of the previous one."""
-        assert self._task is None, f"{self.site} runs already"
+        assert self._task is None, f"{self.name} runs already"
         self.lives += 1
         self._steps_left = None
-        self._brokers = MemoryBrokers(self._network, self.site)
+        home = self.home
+        self._brokers = MemoryBrokers(home.network, home.name)
         chance = random.Random(self._chance.getrandbits(64))
-        boot = f"boot {self._boots}"
-        state = unshared(lambda folder: self._store)
-        machine = Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
         self.node = SiteNode(
-            self.site,
+            home.name,
             self._book,
             self._folder,
-            ledger_writers=self.ledger,
+            ledger_writers=home.ledger,
             brokers=self._brokers,
-            machine=machine,
+            machine=self._machine(chance),
         )
         self._process = OsProcess()
         self._task = asyncio.get_running_loop().create_task(
             self.node.run(),
-            name=f"{self.site}, life {self.lives}",
+            name=f"{self.name}, life {self.lives}",
             context=self._process.context,
         )
+
+    def _machine(self, chance: random.Random) -> Machine:
+        servers = self.home.servers
+        if servers is None:
+            boot = f"boot {self._boots}"
+            state = unshared(lambda folder: self._store)
+            return Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
+        member = ClusterMember(self.name, f"life {self.lives}", self.name)
+        self._access = ServerAccess(servers, member, chance, self.step)
+        return Machine(
+            self.clock,
+            chance,
+            chance.randbytes,
+            lambda: chance.randbytes(8).hex(),
+            self._access.state(self._open_copy),
+            shares_power=False,
+        )
+
+    def _open_copy(self, folder: Path) -> SlotCopy:
+        self._reopen()
+        # Nothing is emptied within a world: snapshots have it all, and rows before them go.
+        return SlotCopy(self._store, TABLES)
+
+    def _reopen(self) -> None:
+        self._store = self._store.reopen()
+        self._store.on_write = self.step
 
     @property
     def folder(self) -> Path:
@@ -125,8 +164,7 @@ class SimulatedSite:
         assert self._task is not None
         assert self._task.done()
         self._task = self.node = None
-        self._store = self._store.reopen()
-        self._store.on_write = self._step
+        self._reopen()
 
     @property
     def stopped_with(self) -> NodeStopped | EndedBadly | None:
@@ -165,17 +203,41 @@ class SimulatedSite:
             return
         task.result()
         self._task = self.node = None
-        self._store = self._store.reopen()
-        self._store.on_write = self._step
+        self._reopen()
 
     @property
     def is_frozen(self) -> bool:
         return self._process.is_frozen
 
-    def freeze(self) -> OsProcess:
-        """Freeze the process as SIGSTOP does; the caller continues or kills it."""
-        self._process.freeze()
-        return self._process
+    @property
+    def access(self) -> ServerAccess | None:
+        """Present life's way to the servers that the site's nodes share; None without these."""
+        return self._access
+
+    @property
+    def logs(self) -> Sequence[MemoryLog] | None:
+        """Connections of the node to its site's log; None for all that there are, where no other
+        node has any.
+        """
+        return None if self.home.servers is None or self._brokers is None else self._brokers.logs
+
+    @property
+    def is_at_work(self) -> bool:
+        """True if the node runs its site's stages, by what the node knows."""
+        return self.node is not None and self.node.stages is not None
+
+    def freeze(self) -> Callable[[], None]:
+        """Freeze the process as SIGSTOP does. Return the call that continues it."""
+        process, access = self._process, self._access
+        process.freeze()
+        mend = access.cut_off() if access is not None else None
+
+        def thaw() -> None:
+            if mend is not None:
+                mend()
+            process.go_on()
+
+        return thaw
 
     def lose_connections(self) -> None:
         """End the node's connections at its brokers; a frozen node does not notice."""
@@ -193,24 +255,32 @@ class SimulatedSite:
 
     def kill_after(self, steps: int) -> None:
         """Kill the node after so many steps: state writes, publishes, unconfirmed appends."""
-        self._steps_left = steps
+        self.after_steps(steps, self.kill)
 
-    def _step(self) -> None:
+    def after_steps(self, steps: int, act: Callable[[], None]) -> None:
+        """Call `act` amid the node's work, after so many steps, unless the life ends before."""
+        self._steps_left, self._act = steps, act
+
+    def step(self) -> None:
+        """Count an act of the node: a write of the state, or what its broker has done."""
         if self.node is not None:
             self.on_written()
         if self._steps_left is None or not self.is_running:
             return
         self._steps_left -= 1
         if self._steps_left < 0:
-            self.kill()
+            self._steps_left = None
+            self._act()
 
     def _end(self, left: MemoryStore) -> None:
         assert self._brokers is not None
         assert self._task is not None
         self._steps_left = None
         self._store = left
-        self._store.on_write = self._step
+        self._store.on_write = self.step
         self._brokers.kill()
+        if self._access is not None:
+            self._access.die()
         self._process.is_dead = True
         self._process.go_on()  # the tasks of a dead process have to end too
         task, self._task, self.node = self._task, None, None
@@ -227,36 +297,4 @@ class SimulatedSite:
         task = self._task
         if task is not None and task.done():
             task.result()
-            raise RuntimeError(f"the node of {self.site} ended by itself")
-
-
-class LedgerFiles(FileWriters):
-    """Ledger files in memory, by path, instead of Parquet from a process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._files: dict[str, bytes] = {}
-
-    def rows(self) -> Iterator[LedgerRow]:
-        """Yield the rows of all files, in the order of their making."""
-        for content in self._files.values():
-            yield from map(decode_row, frames(BytesIO(content)))
-
-    @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator[FileWriter]:
-        yield _Keeping(self._files)
-
-
-class _Keeping(FileWriter):
-    """Writer whose file exists, whole, once finished."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self._files = files
-        self._unfinished: dict[str, list[bytes]] = {}
-
-    async def send(self, file: LedgerFile, data: bytes) -> None:
-        if data != file_frame(file):
-            self._unfinished.setdefault(file.path, []).append(data)
-
-    async def finished(self, file: LedgerFile) -> None:
-        self._files[file.path] = b"".join(self._unfinished.pop(file.path, []))
+            raise RuntimeError(f"the node {self.name} ended by itself")

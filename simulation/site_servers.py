@@ -1,0 +1,151 @@
+"""Ensemble and journal of a simulated site of several nodes, and one process's way to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from pathlib import Path
+
+from dedup.journal.journal import JournalAway, JournalRow
+from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
+from dedup.journal.slot_copy import SlotCopy
+from dedup.journal.snapshot_keeper import SnapshotPace
+from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
+from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
+from relay.node.machine import OpenState
+
+SESSION_S = 2.0
+"""Time after which the ensemble gives up the session of a silent process."""
+_SNAPSHOTS = SnapshotPace(rows=15, look_s=1.0)
+"""Snapshots so often that most copies that were away begin anew from one."""
+_STEP_S = (0.001, 0.008)
+"""Time of half a call: from, to."""
+
+
+class SiteServers:
+    """Ensemble and journal, which outlive all nodes of their site."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.rows = SlotRows()
+        self.journal_away = False
+        """True while no quorum of the journal answers; calls under way may have been carried out.
+        """
+        self.answers_lost = 0.0
+        """Share of the journal's calls that fail, carried out or not."""
+        self.slower = 1.0
+        """Factor of the time of the journal's calls."""
+
+    def holder(self) -> str | None:
+        """Return the name of the node whose entry says that it should run the site, if any does."""
+        entry = self.ensemble.entries.get("slots/0/owner")
+        return None if entry is None else str(json.loads(entry[0])["node"])
+
+
+class ServerAccess:
+    """Way of one process, `member`, to the servers. `on_step` is called amid each call."""
+
+    def __init__(
+        self,
+        servers: SiteServers,
+        member: ClusterMember,
+        chance: random.Random,
+        on_step: Callable[[], None],
+    ) -> None:
+        self._servers = servers
+        self._member = member
+        self._chance = chance
+        self._on_step = on_step
+        self._trouble = JournalTrouble()
+        self._coordination: MemoryCoordination | None = None
+        self._is_dead = False
+        self._outside = copy_context()
+        """Context that does not freeze with the process."""
+
+    def state(self, open_copy: Callable[[Path], SlotCopy]) -> OpenState:
+        """Return the way to the state that the site's nodes share."""
+        return shared(self._connected, open_copy)
+
+    @asynccontextmanager
+    async def _connected(self, _: Callable[[str], None]) -> AsyncIterator[SlotTurns]:
+        self._coordination = MemoryCoordination(self._servers.ensemble, self._half_a_call)
+        try:
+            yield SlotTurns(
+                slot=0,
+                member=self._member,
+                coordination=self._coordination,
+                journal=MemoryJournal(self._servers.rows, self._trouble, self._half_of_the_journal),
+                session_s=SESSION_S,
+                random_bytes=self._chance.randbytes,
+                random=self._chance.random,
+                snapshots=_SNAPSHOTS,
+            )
+        finally:
+            await self._coordination.close()
+            self._coordination = None
+
+    async def _half_a_call(self) -> None:
+        self._on_step()
+        await asyncio.sleep(self._chance.uniform(*_STEP_S))
+
+    async def _half_of_the_journal(self) -> None:
+        self._on_step()
+        await asyncio.sleep(self._servers.slower * self._chance.uniform(*_STEP_S))
+        servers = self._servers
+        if self._is_dead or servers.journal_away or self._chance.random() < servers.answers_lost:
+            raise JournalAway("no answer")
+
+    # Faults
+
+    def die(self) -> None:
+        """Carry out nothing more, as for a killed process, whose session lasts a while."""
+        self._is_dead = True
+        session = self._coordination
+        if session is not None:
+            session.vanish()
+            self._expire_later(session)
+
+    def lose_session(self) -> None:
+        """Expire the session; the process gets a new one as soon as the ensemble is there."""
+        if self._coordination is not None:
+            self._coordination.expire()
+
+    def cut_off(self) -> Callable[[], None]:
+        """Cut the process off from the ensemble, which gives its session up in time. Return the
+        call that mends the line.
+        """
+        session = self._coordination
+        if session is None:
+            return lambda: None
+        session.away = True
+        giving_up = self._expire_later(session)
+
+        def mend() -> None:
+            giving_up.cancel()
+            if not self._is_dead:
+                session.away = False
+
+        return mend
+
+    def _expire_later(self, session: MemoryCoordination) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(SESSION_S, session.expire, context=self._outside)
+
+    def hold_rows(self) -> Callable[[], None]:
+        """Keep rows of the journal on their way from now on. Return the call that lets them land,
+        and the later ones pass.
+        """
+        held: list[JournalRow] = []
+        self._trouble.late = held
+
+        def land() -> None:
+            self._servers.rows.land(held)
+            held.clear()
+            if self._trouble.late is held:
+                self._trouble.late = None
+
+        return land
