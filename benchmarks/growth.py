@@ -87,7 +87,7 @@ def _canaries_into(log: ObservedLog) -> int:
 
 
 def _sent_from(world: World, site: str) -> int:
-    node = world.sites[site].node
+    node = world.nodes[site].node
     assert node is not None
     assert node.stages is not None
     return sum(int(one["sent"]) for one in node.stages.links.reports())

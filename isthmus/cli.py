@@ -14,6 +14,7 @@ from isthmus.commands.application import consume, publish, uri
 from isthmus.commands.apply import apply
 from isthmus.commands.audit import audit
 from isthmus.commands.bench import bench
+from isthmus.commands.cluster import cluster
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
 from isthmus.commands.holds import drain, pause, resume
@@ -56,6 +57,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(audit, name="audit")
+app.add_typer(cluster, name="cluster")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")
 

@@ -20,16 +20,19 @@ from relay.node.machine import OpenState
 
 SESSION_S = 2.0
 """Time after which the ensemble gives up the session of a silent process."""
-_SNAPSHOTS = SnapshotPace(rows=15, look_s=1.0)
-"""Snapshots so often that most copies that were away begin anew from one."""
+PACES = (SnapshotPace(rows=15, look_s=1.0), SnapshotPace())
+"""Snapshots so often that most copies that were away begin anew from one, and none."""
 _STEP_S = (0.001, 0.008)
 """Time of half a call: from, to."""
 
 
 class SiteServers:
-    """Ensemble and journal, which outlive all nodes of their site."""
+    """Ensemble and journal, which outlive all nodes of their site. `snapshots` is the pace of the
+    journal's snapshots.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, snapshots: SnapshotPace) -> None:
+        self.snapshots = snapshots
         self.ensemble = MemoryEnsemble()
         self.rows = SlotRows()
         self.journal_away = False
@@ -82,7 +85,7 @@ class ServerAccess:
                 session_s=SESSION_S,
                 random_bytes=self._chance.randbytes,
                 random=self._chance.random,
-                snapshots=_SNAPSHOTS,
+                snapshots=self._servers.snapshots,
             )
         finally:
             await self._coordination.close()

@@ -35,7 +35,7 @@ from simulation.losses import (
 from simulation.memory_brokers import Crossing, Network, SiteBroker
 from simulation.positions import PositionChecks
 from simulation.simulated_node import SimulatedClock, SimulatedNode, SimulatedSite
-from simulation.site_servers import SiteServers
+from simulation.site_servers import PACES, SiteServers
 from simulation.trace import Trace
 
 EPOCH_MS = 1_767_225_600_000
@@ -96,7 +96,7 @@ class World:
                 name=site,
                 network=self.network,
                 ledger=LedgerFiles(),
-                servers=SiteServers() if nodes > 1 else None,
+                servers=SiteServers(chance.choice(PACES)) if nodes > 1 else None,
             )
             for site in mesh.sites
         }

@@ -48,6 +48,14 @@ class JournalFull(SlotGone):
         )
 
 
+class SlotReserved(StoreError):
+    """The slot is a command's, and no node may take it; `reason` is the command's owner name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no node may take this site's state: {reason}")
+        self.reason = reason
+
+
 class SlotFenced(SlotGone):
     """Another node has taken the slot, and this one must not write any more."""
 
@@ -68,6 +76,12 @@ class Owner(NamedTuple):
     epoch: int
     run: bytes
     node: str
+    """Name of the node. One that begins with a parenthesis is a command's, and says what to do."""
+
+    @property
+    def is_command(self) -> bool:
+        """True if no node may follow this owner."""
+        return self.node.startswith("(")
 
 
 class Ownership(NamedTuple):

@@ -17,6 +17,7 @@ from dedup.journal.journal import (
     JournalSnapshot,
     Owner,
     SlotFenced,
+    SlotReserved,
     counting_rows,
 )
 from dedup.journal.journal_row import decode_row
@@ -32,12 +33,20 @@ READ_BYTES = 4 * 1024 * 1024
 
 class SlotTaking:
     """One attempt of a node to take a slot. `run` is random; `retry` is awaited before a call whose
-    outcome is unknown is made again, with the number of failures in a row.
+    outcome is unknown is made again, with the number of failures in a row. A command, unlike a
+    node, may follow a command.
     """
 
     def __init__(
-        self, journal: Journal, node: str, run: bytes, retry: Callable[[int], Awaitable[None]]
+        self,
+        journal: Journal,
+        node: str,
+        run: bytes,
+        retry: Callable[[int], Awaitable[None]],
+        *,
+        is_command: bool = False,
     ) -> None:
+        self._is_command = is_command
         self._journal = journal
         self._node = node
         self._run = run
@@ -45,9 +54,11 @@ class SlotTaking:
 
     async def raise_epoch(self) -> Owner:
         """Become the owner. From then on no row of the former owner counts any more. Raises
-        SlotFenced if another node is quicker.
+        SlotFenced if another node is quicker, SlotReserved.
         """
         before = await self._certain(self._journal.ownership)
+        if before is not None and before.owner.is_command and not self._is_command:
+            raise SlotReserved(before.owner.node)
         epoch = 1 if before is None else before.owner.epoch + 1
         owner = Owner(epoch, self._run, self._node)
         if not await self._certain(lambda: self._journal.take(before, owner)):

@@ -30,7 +30,7 @@ from isthmus.options import (
 from isthmus.up.supervisor_record import read_record
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
-from relay.node.site_folder import STATE, site_folder
+from relay.node.site_folder import MOVED, STATE, site_folder
 from relay.node.start import NodeStopped
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ def recover(
         exit_with(
             f"not recovered: the state of {site} is in the journal that its nodes share; a node "
             "that has lost its folder reads the journal when it starts",
+            EXIT_FAULT,
+        )
+    if (site_folder(state, site) / MOVED).exists():
+        exit_with(
+            f"not recovered: the state of {site} has moved into a cluster, and is not lost:"
+            " `isthmus cluster end` brings it back",
             EXIT_FAULT,
         )
     if _is_only_a_gap(site_folder(state, site)):

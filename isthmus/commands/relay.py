@@ -33,7 +33,7 @@ from isthmus.options import (
     exit_with,
     site_or_exit,
 )
-from relay.node.site_folder import node_folder, site_folder
+from relay.node.site_folder import MOVED, STATE, node_folder, site_folder
 
 if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
@@ -136,10 +136,24 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
     if group is None:
         if node:
             exit_with(f"{site} has one node, without a name: it has no `cluster:`", EXIT_USAGE)
-        return site, "", site_folder(state, site)
+        folder = site_folder(state, site)
+        if (folder / MOVED).exists():
+            exit_with(
+                f"{site}: its state has moved into a cluster: `isthmus cluster end` brings it back,"
+                " with a file that has the site's `cluster:`",
+                EXIT_STOPPED,
+            )
+        return site, "", folder
     name = node or socket.gethostname()
     if group.names and name not in group.names:
         exit_with(f"{site} has no node {name!r}: `nodes:` has {', '.join(group.names)}", EXIT_USAGE)
+    folder = site_folder(state, site)
+    if (folder / STATE).exists() and not (folder / MOVED).exists():
+        exit_with(
+            f"{site}: the state of its one node is in {folder / STATE}: `isthmus cluster begin"
+            f" FILE --site {site}` moves it into the cluster",
+            EXIT_STOPPED,
+        )
     return site, name, node_folder(state, site, name)
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dedup.journal.cassandra_session import CassandraAccess, open_journal
-from dedup.journal.journal import JournalAway
+from dedup.journal.journal import Journal, JournalAway
 from dedup.journal.slot_copy import COPY, SlotCopy
 from federation.brokers.addresses import AddressBook
 from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
+from relay.cluster.coordination import Coordination
 from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.node.brokers import RabbitBrokers, holder_of
@@ -23,7 +24,7 @@ from relay.node.machine import Machine, boot_id, open_store, this_machine
 from relay.retry import Backoff
 from relay.state.node_state import POINT_TABLES, TABLES
 
-_SLOT = 0
+SLOT = 0
 _LOCK_HEARTBEAT_S = 2
 
 
@@ -43,6 +44,22 @@ class SiteCluster:
         report: Callable[[str], None],
     ) -> AsyncIterator[SlotTurns]:
         """Connect as a node. `report` is called with what is waited for. Raises JournalRefused."""
+        async with self.servers(slot, report) as (coordination, journal):
+            yield SlotTurns(
+                slot=slot,
+                member=member,
+                coordination=coordination,
+                journal=journal,
+                session_s=self.zookeeper.session_s,
+                random_bytes=random_bytes,
+                random=random.random,
+            )
+
+    @asynccontextmanager
+    async def servers(
+        self, slot: int, report: Callable[[str], None]
+    ) -> AsyncIterator[tuple[Coordination, Journal]]:
+        """Connect to both. `report` is called with what is waited for. Raises JournalRefused."""
         backoff = Backoff(0.2, 5.0, random.random)
         failures = 0
         while True:
@@ -57,15 +74,7 @@ class SiteCluster:
             coordination = ZookeeperCoordination(self.zookeeper)
             coordination.start()
             try:
-                yield SlotTurns(
-                    slot=slot,
-                    member=member,
-                    coordination=coordination,
-                    journal=journal,
-                    session_s=self.zookeeper.session_s,
-                    random_bytes=random_bytes,
-                    random=random.random,
-                )
+                yield coordination, journal
             finally:
                 await coordination.close()
         finally:
@@ -104,7 +113,7 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
     member = ClusterMember(node, machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex())
 
     def connected(report: Callable[[str], None]) -> AbstractAsyncContextManager[SlotTurns]:
-        return cluster.connected(member, _SLOT, machine.random_bytes, report)
+        return cluster.connected(member, SLOT, machine.random_bytes, report)
 
     return replace(
         machine,

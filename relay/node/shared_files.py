@@ -16,6 +16,19 @@ from relay.state.node_state import Commit, NodeState
 _FILE = "file "
 
 
+def put_file(commit: Commit, folder: Path, file: Path) -> None:
+    """Copy a file of a site's folder into the state."""
+    commit.put(f"{_FILE}{file.relative_to(folder)}", file.read_bytes())
+
+
+def write_files(folder: Path, state: NodeState) -> None:
+    """Write the state's files into the folder, synced."""
+    for key, content in list(state.values(_FILE)):
+        file = folder / key.removeprefix(_FILE)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        durable_file.write(file, content.decode(), durable=True)
+
+
 class SharedFiles:
     """Files of one site's folder, of which the present state has copies, if there is one."""
 
@@ -26,10 +39,7 @@ class SharedFiles:
     def begin(self, state: NodeState) -> None:
         """Write the state's files into the folder. From now on, the state has each new content."""
         self._state = state
-        for key, content in list(state.values(_FILE)):
-            file = self._folder / key.removeprefix(_FILE)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            durable_file.write(file, content.decode(), durable=True)
+        write_files(self._folder, state)
 
     def end(self) -> None:
         """Leave the state, which ends."""
@@ -39,8 +49,7 @@ class SharedFiles:
         """Copy a file into the state."""
         if self._state is not None:
             commit = Commit()
-            name = file.relative_to(self._folder)
-            commit.put(f"{_FILE}{name}", file.read_bytes())
+            put_file(commit, self._folder, file)
             # Else the node's run ends for that, and its next one writes the file again.
             with contextlib.suppress(SlotGone):
                 self._state.write(commit)

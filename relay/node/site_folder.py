@@ -6,6 +6,7 @@ ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
 members.json        sites of each revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)
 holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`operator_routes.py`)
+moved.json          there once the state has gone into a cluster (`relay/cluster/moving.py`)
 process.lock        held by the process that serves the site (`process.py`)
 
 Of a site with several nodes, each node has such a folder: nodes/NODE/ in the site's.
@@ -19,6 +20,8 @@ STATE = "state"
 LEDGER = "ledger"
 REVISIONS = "ledger/revisions"
 MEMBERS = "members.json"
+MOVED = "moved.json"
+"""File of a site whose state has gone from here to the journal that its nodes share."""
 NODES = "nodes"
 ANNOUNCED = "node.json"
 """File that names a node's process and its admin port."""

@@ -59,6 +59,8 @@ TABLES = (STATE, NAMES, LEDGER, *GENERATIONS)
 """Tables with which a node's store is opened."""
 POINT_TABLES = frozenset(GENERATIONS)
 """Tables that are read by single keys."""
+VERSION_AT = STATE, b"mversion"
+"""Table and key without which a state is none."""
 _SETTLED = b"\x02"
 
 

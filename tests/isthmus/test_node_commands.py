@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.cli import app
-from isthmus.options import EXIT_FAULT, EXIT_USAGE
+from isthmus.options import EXIT_FAULT, EXIT_STOPPED, EXIT_USAGE
 
 MESH = """\
 mesh: acme
@@ -41,6 +41,32 @@ def test_a_site_with_one_node_has_no_name_for_it(file: Path) -> None:
     code, text = run(file, "relay", "--site", "tokyo", "--node", "tokyo-a")
     assert code == EXIT_USAGE
     assert "tokyo has one node, without a name: it has no `cluster:`" in text
+
+
+def test_a_site_without_a_cluster_has_nowhere_to_move_its_state(file: Path) -> None:
+    result = CliRunner().invoke(app, ["cluster", "begin", str(file), "--site", "tokyo"])
+    assert result.exit_code == EXIT_USAGE
+    assert "tokyo has no `cluster:` in" in result.output
+
+
+def test_a_state_that_has_not_moved_into_the_cluster_keeps_its_nodes_from_starting(
+    file: Path,
+) -> None:
+    folder = file.parent / "state" / "sites" / "paris"
+    (folder / "state").mkdir(parents=True)
+    code, text = run(file, "relay", "--site", "paris", "--node", "paris-a")
+    assert code == EXIT_STOPPED
+    assert "`isthmus cluster begin FILE --site paris` moves it into the cluster" in text
+
+
+@pytest.mark.parametrize("command", ["relay", "recover"])
+def test_a_state_that_has_moved_into_a_cluster_is_not_lost(command: str, file: Path) -> None:
+    folder = file.parent / "state" / "sites" / "tokyo"
+    folder.mkdir(parents=True)
+    (folder / "moved.json").write_text("{}")
+    code, text = run(file, command, "--site", "tokyo")
+    assert code in (EXIT_STOPPED, EXIT_FAULT)
+    assert "`isthmus cluster end` brings it back" in text
 
 
 def test_a_node_that_the_file_does_not_name_is_refused(file: Path) -> None:

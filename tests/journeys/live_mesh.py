@@ -193,7 +193,7 @@ class LiveMesh:
         """The name of the node that runs a site, once one does."""
 
         def running(told: dict[str, Any]) -> str | None:
-            nodes = told["sites"][site]["nodes"]
+            nodes = told["sites"][site].get("nodes", {})
             return next((name for name, node in nodes.items() if node["state"] == "running"), None)
 
         name: str = await self.until_told(running, f"a node of {site} runs")

@@ -267,8 +267,8 @@ MISTAKES = (
         if found is None:
 """,
         OF_NODES,
-        1,
-        "I7: all has arrived",
+        2,
+        "I2 at",
     ),
     Mistake(
         "checked before the row",
@@ -282,7 +282,7 @@ MISTAKES = (
                 await self._journal.write(row)
 """,
         OF_THREE,
-        26,
+        38,
         "I2 at",
     ),
     Mistake(
@@ -298,7 +298,7 @@ MISTAKES = (
         await taking._certain(lambda: self._journal.begin(owner, copy.last_row))
 """,
         OF_NODES,
-        1,
+        12,
         "I2 at",
     ),
     Mistake(
@@ -331,10 +331,10 @@ MISTAKES = (
         "epoch begins one row late",
         "dedup/journal/slot_taking.py",
         """\
-            lambda: self._journal.begin(owner, copy.last_row)
+        has_begun = await self._certain(lambda: self._journal.begin(owner, copy.last_row))
 """,
         """\
-            lambda: self._journal.begin(owner, copy.last_row + 1)
+        has_begun = await self._certain(lambda: self._journal.begin(owner, copy.last_row + 1))
 """,
         OF_NODES,
         1,
@@ -395,7 +395,7 @@ MISTAKES = (
                 await self._egress.close()
 """,
         OF_NODES,
-        35,
+        6,
         "after 900 s messages have not come",
     ),
     Mistake(
@@ -413,14 +413,23 @@ MISTAKES = (
         "deleted rows passed over",
         "dedup/journal/slot_taking.py",
         """\
+    snapshot = await journal.snapshot() if is_behind else None
+    while True:
+        last = copy.last_row
+        if snapshot is not None and last + 1 < snapshot.replay_from:
+            if not await _restored(journal, copy, snapshot):
+                snapshot = await _later(journal, snapshot)
+            continue
         rows = await _next_rows(journal, last)
         if rows and rows[0].number > last + 1:
             snapshot = await _later(journal, snapshot)
             continue
-        ownership""",
+""",
         """\
+    while True:
+        last = copy.last_row
         rows = await _next_rows(journal, last)
-        ownership""",
+""",
         OF_NODES,
         1,
         "",

@@ -1,0 +1,139 @@
+"""`isthmus cluster begin` and `end`: a site's state into a cluster of nodes, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dedup.store import StoreError
+from federation.mesh_file import PasswordMissing
+from federation.wording import counted
+from isthmus.known.address_book import address_book_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    EXIT_USAGE,
+    MeshFile,
+    StateFolder,
+    exit_with,
+    mesh_or_exit,
+    site_or_exit,
+)
+from relay.node.process import only_process
+from relay.node.site_folder import site_folder
+
+if TYPE_CHECKING:
+    from relay.cluster.moving import MoveAccess
+
+REACHED_WITHIN_S = 30.0
+_EVERY_KEYS = 100_000
+NOT_INSTALLED = "what a site's cluster needs is not installed ({}): pip install 'isthmus[cluster]'"
+
+cluster = typer.Typer(
+    no_args_is_help=True, help="Move a site's state into a cluster of several nodes, or back."
+)
+Site = Annotated[str, typer.Option("--site", help="The site, which has a `cluster:` in FILE.")]
+Move = Callable[[Path, "MoveAccess", Callable[[int], None]], Awaitable[int]]
+
+
+@cluster.command()
+def begin(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> None:
+    """Move the state of a site with one node into the site's cluster.
+
+    The node must have ended; the first of the site's nodes then goes on where it was. FILE has the
+    site's `nodes:` and `cluster:` already. A move that is cut short is made again as a whole, and
+    no node starts before. The folder stays as it was, marked as moved: the former node refuses to
+    start. Exported ledger files stay where they are, and count in audits.
+
+    Example: isthmus cluster begin mesh.yaml --site paris
+    """
+    from relay.cluster.moving import move_in
+
+    keys = _move(file, site, state, move_in)
+    typer.echo(f"{site}: {counted(keys, 'key')} moved; start its nodes: `isthmus relay --node`")
+
+
+@cluster.command()
+def end(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> None:
+    """Move the state of a site's cluster into the folder of a site with one node.
+
+    All nodes must have ended; none of them can take the site again afterwards. FILE has the site's
+    `nodes:` and `cluster:` still; take them out when this is done.
+
+    Example: isthmus cluster end mesh.yaml --site paris
+    """
+    from relay.cluster.moving import move_out
+
+    keys = _move(file, site, state, move_out)
+    typer.echo(
+        f"{site}: {counted(keys, 'key')} moved; take `nodes:` and `cluster:` out of {file}, then"
+        f" start its node: `isthmus relay {file} --site {site}`"
+    )
+
+
+def _move(file: Path, site: str, state: Path, move: Move) -> int:
+    """Move the state; end the command if that is refused or fails."""
+    mesh = mesh_or_exit(file, [site])
+    site_or_exit(file, mesh, site)
+    if mesh.sites[site].nodes is None:
+        exit_with(f"{site} has no `cluster:` in {file}", EXIT_USAGE)
+    book = address_book_or_exit(mesh, state)
+    folder = site_folder(state, site)
+    try:
+        from relay.cluster.coordination import CoordinationAway, CoordinationRefused
+        from relay.cluster.moving import MoveAccess, MoveRefused
+        from relay.cluster.site_cluster import SLOT, cluster_of
+    except ImportError as error:
+        exit_with(NOT_INSTALLED.format(error), EXIT_FAULT)
+
+    def waits(reason: str) -> None:
+        typer.echo(f"{site}: {reason}", err=True)
+
+    async def run() -> int:
+        async with asyncio.timeout(REACHED_WITHIN_S) as reaching, AsyncExitStack() as connected:
+            servers = cluster_of(book, site).servers(SLOT, waits)
+            coordination, journal = await connected.enter_async_context(servers)
+            while coordination.steady_since is None:
+                await asyncio.sleep(0.05)
+            reaching.reschedule(None)
+            access = MoveAccess(
+                journal=journal,
+                coordination=coordination,
+                run=lambda: os.urandom(16),
+                retry=lambda failures: asyncio.sleep(min(2.0, 0.1 * failures) * random.random()),
+            )
+            return await move(folder, access, _progress_of(site))
+
+    moved, reason = 0, ""
+    try:
+        with only_process(folder):
+            moved = asyncio.run(run())
+    except TimeoutError:
+        reason = f"Cassandra or ZooKeeper does not answer within {REACHED_WITHIN_S:g} s"
+    except (CoordinationAway, CoordinationRefused, MoveRefused) as error:
+        reason = str(error)
+    except (StoreError, PasswordMissing, OSError) as error:
+        reason = str(error)
+    if reason:
+        exit_with(f"{site}: not moved: {reason}", EXIT_FAULT)
+    return moved
+
+
+def _progress_of(site: str) -> Callable[[int], None]:
+    """Return a callback that prints the number of keys now and then."""
+    shown = 0
+
+    def progress(keys: int) -> None:
+        nonlocal shown
+        if keys - shown >= _EVERY_KEYS:
+            shown = keys
+            typer.echo(f"{site}: {keys} keys", err=True)
+
+    return progress
