@@ -294,14 +294,29 @@ class JournalPlace:
     """Empty: no password is asked for."""
     password: str = ""
     """`env:NAME` or `file:PATH`."""
+    tls: TlsFiles | None = None
+    """Files for TLS; None: in clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsemblePlace:
+    """ZooKeeper ensemble through which the nodes of a site find each other."""
+
+    hosts: tuple[str, ...]
+    """HOST:PORT of each member."""
+    user: str = ""
+    """Empty: entries are open to everybody."""
+    password: str = ""
+    """`env:NAME` or `file:PATH`."""
+    tls: TlsFiles | None = None
+    """Files for TLS; None: in clear."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     """Nodes of a site that take over from each other, and what they share."""
 
-    zookeeper: tuple[str, ...]
-    """HOST:PORT of each member of the ensemble."""
+    zookeeper: EnsemblePlace
     cassandra: JournalPlace
     names: tuple[str, ...] = ()
     """Names of the nodes; none: any."""

@@ -137,7 +137,7 @@ class Listener:
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS context, or None without TLS. Raises TlsUnusable."""
-        return _context(self.files) if self.tls else None
+        return context_of(self.files) if self.tls else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class ManagementAddress:
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS context, or None without TLS. Raises TlsUnusable."""
-        return _context(self.files) if self.url.startswith("https:") else None
+        return context_of(self.files) if self.url.startswith("https:") else None
 
 
 def _none_known(_: str) -> Collection[str]:
@@ -382,7 +382,8 @@ def _amqp_endpoints(broker: BrokerAddress) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(uri.host, uri.port) for uri in map(parse_amqp, broker.amqps))
 
 
-def _context(files: TlsFiles) -> ssl.SSLContext:
+def context_of(files: TlsFiles) -> ssl.SSLContext:
+    """Return the context of these files. Raises TlsUnusable."""
     try:
         return client_context(files)
     except TlsFilesBroken as error:

@@ -126,6 +126,7 @@ SECTIONS = (
         "For a site of several nodes: see [cluster.md](cluster.md). A change is taken up when a "
         "node starts.",
     ),
+    ("ZookeeperKeys", "### ZooKeeper", ""),
     ("CassandraKeys", "### Cassandra", ""),
     ("TlsKeys", "### TLS", ""),
     (

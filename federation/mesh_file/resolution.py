@@ -31,6 +31,7 @@ from federation.mesh import (
     Begins,
     BrokerAddress,
     BrokerAuth,
+    EnsemblePlace,
     Exchange,
     ExchangeMode,
     IdentityKind,
@@ -123,9 +124,15 @@ def _nodes(mesh: str, site: str, keys: SiteKeys, folder: Path) -> NodeGroup | No
     if keys.cluster is None:
         return None
     cassandra = keys.cluster.cassandra
+    zookeeper = keys.cluster.zookeeper
     names = keys.nodes or ()
     return NodeGroup(
-        zookeeper=tuple(keys.cluster.zookeeper),
+        zookeeper=EnsemblePlace(
+            tuple(zookeeper.hosts),
+            zookeeper.user,
+            _reference(zookeeper.password or "", folder),
+            None if zookeeper.tls is None else _tls_files(zookeeper.tls, folder),
+        ),
         cassandra=JournalPlace(
             tuple(cassandra.hosts),
             cassandra.datacenter,
@@ -133,6 +140,7 @@ def _nodes(mesh: str, site: str, keys: SiteKeys, folder: Path) -> NodeGroup | No
             cassandra.replication,
             cassandra.user,
             _reference(cassandra.password or "", folder),
+            None if cassandra.tls is None else _tls_files(cassandra.tls, folder),
         ),
         names=() if ANY_NODE in names else tuple(names),
         session_s=keys.cluster.session,
@@ -160,13 +168,17 @@ def _broker(keys: SiteKeys, amqps: Sequence[str], folder: Path) -> BrokerAddress
         password=_reference(keys.password or in_clear, folder),
         management=managements[0] if managements else None,
         more_managements=tuple(managements[1:]),
-        tls=TlsFiles(
-            ca=_absolute(tls.ca, folder),
-            certificate=_absolute(tls.certificate, folder),
-            key=_absolute(tls.private_key, folder),
-        ),
+        tls=_tls_files(tls, folder),
         auth=BrokerAuth(keys.auth),
         separate_users=keys.users == "separate",
+    )
+
+
+def _tls_files(keys: TlsKeys, folder: Path) -> TlsFiles:
+    return TlsFiles(
+        ca=_absolute(keys.ca, folder),
+        certificate=_absolute(keys.certificate, folder),
+        key=_absolute(keys.private_key, folder),
     )
 
 

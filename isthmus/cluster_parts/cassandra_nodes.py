@@ -19,9 +19,12 @@ import yaml
 
 from isthmus import processes
 from isthmus.brokers.ports import free_ports
+from isthmus.cluster_parts.server_tls import ServerTls
 
 JARS = Path(__file__).resolve().parent.parent.parent / ".cluster-parts" / "cassandra"
 START_WITHIN_S = 180.0
+SUPERUSER = "cassandra", "cassandra"
+"""User and password that a new Cassandra has."""
 _POLL_S = 0.1
 _PATIENCE_S = 20.0
 _LAST_LINES = 20
@@ -46,14 +49,39 @@ _LOGBACK = """<configuration><appender name="log" class="ch.qos.logback.core.Fil
 """
 
 
+def _encryption(tls: ServerTls) -> dict[str, object]:
+    return {
+        "enabled": True,
+        "require_client_auth": True,
+        "ssl_context_factory": {
+            "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory",
+            "parameters": {
+                "private_key": tls.pair.read_text(),
+                "trusted_certificates": tls.ca.read_text(),
+            },
+        },
+    }
+
+
 class CassandraStartError(Exception):
     """A node did not come up; the text has the last lines of its log."""
 
 
 class CassandraNodes:
-    """Private Cassandra in `folder`. Use as `async with`, or call `start` and `stop`."""
+    """Private Cassandra in `folder`. Use as `async with`, or call `start` and `stop`. With `tls` it
+    asks clients for certificates, and maybe for passwords: it has SUPERUSER then.
+    """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        tls: ServerTls | None = None,
+        *,
+        asks_password: bool = False,
+    ) -> None:
+        self._tls = tls
+        self._asks_password = asks_password
         self.addresses = [f"127.0.0.{number}" for number in range(1, count + 1)]
         self.port, self._storage_port = free_ports(2)
         self._folder = folder
@@ -170,6 +198,8 @@ class CassandraNodes:
             "commitlog_total_space": "128MiB",
             "concurrent_reads": 8,
             "concurrent_writes": 8,
+            **({"authenticator": "PasswordAuthenticator"} if self._asks_password else {}),
+            **({} if self._tls is None else {"client_encryption_options": _encryption(self._tls)}),
         }
 
     def _token(self, address: str) -> int:

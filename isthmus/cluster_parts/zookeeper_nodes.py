@@ -12,6 +12,7 @@ from typing import Self
 
 from isthmus import processes
 from isthmus.brokers.ports import free_ports
+from isthmus.cluster_parts.server_tls import ServerTls
 
 JARS = Path(__file__).resolve().parent.parent.parent / ".cluster-parts" / "zookeeper"
 START_WITHIN_S = 60.0
@@ -31,9 +32,12 @@ class ZookeeperStartError(Exception):
 
 
 class ZookeeperNodes:
-    """Private ensemble in `folder`. Use as `async with`, or call `start` and `stop`."""
+    """Private ensemble in `folder`. Use as `async with`, or call `start` and `stop`. With `tls` it
+    asks clients for certificates.
+    """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, tls: ServerTls | None = None) -> None:
+        self._tls = tls
         ports = iter(free_ports(3 * count))
         self._ports = [(next(ports), next(ports), next(ports)) for _ in range(count)]
         """Ports of each member: for clients, for the other members, for elections."""
@@ -107,7 +111,11 @@ class ZookeeperNodes:
         """Ask for the member's role, which it has once there is a leader."""
         try:
             async with asyncio.timeout(1.0):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[number][0])
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1",
+                    self._ports[number][0],
+                    ssl=None if self._tls is None else self._tls.probe,
+                )
                 try:
                     writer.write(b"srvr")
                     return b"Mode:" in await reader.read()
@@ -131,8 +139,7 @@ class ZookeeperNodes:
             "initLimit=20",
             "syncLimit=10",
             f"dataDir={self._member(number) / 'data'}",
-            f"clientPort={client}",
-            "clientPortAddress=127.0.0.1",
+            *self._client_port(client),
             "admin.enableServer=false",
             "4lw.commands.whitelist=srvr",
             *(
@@ -140,6 +147,18 @@ class ZookeeperNodes:
                 for member, (_, peers, elections) in enumerate(self._ports)
                 if len(self._ports) > 1
             ),
+        )
+
+    def _client_port(self, port: int) -> Sequence[str]:
+        if self._tls is None:
+            return (f"clientPort={port}", "clientPortAddress=127.0.0.1")
+        return (
+            f"secureClientPort={port}",
+            "secureClientPortAddress=127.0.0.1",
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={self._tls.pair}",
+            f"ssl.trustStore.location={self._tls.ca}",
+            "ssl.clientAuth=need",
         )
 
     def _command(self, folder: Path) -> Sequence[str]:

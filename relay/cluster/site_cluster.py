@@ -13,9 +13,10 @@ from pathlib import Path
 from dedup.journal.cassandra_session import CassandraAccess, open_journal
 from dedup.journal.journal import Journal, JournalAway
 from dedup.journal.slot_copy import COPY, SlotCopy
-from federation.brokers.addresses import AddressBook
+from federation.brokers.addresses import AddressBook, context_of
 from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
+from federation.mesh import EnsemblePlace, JournalPlace
 from relay.cluster.coordination import Coordination
 from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
@@ -82,11 +83,14 @@ class SiteCluster:
 
 
 def cluster_of(book: AddressBook, site: str) -> SiteCluster:
-    """Return what the mesh says of a site's cluster. Raises PasswordMissing."""
+    """Return what the mesh says of a site's cluster. Raises PasswordMissing, TlsUnusable."""
     group = book.mesh.sites[site].nodes
     assert group is not None, f"{site} has no cluster"
-    place = group.cassandra
-    password = resolve_password(place.password, book.environ) if place.user else ""
+    place, ensemble = group.cassandra, group.zookeeper
+
+    def password_of(server: JournalPlace | EnsemblePlace) -> str:
+        return resolve_password(server.password, book.environ) if server.user else ""
+
     return SiteCluster(
         cassandra=CassandraAccess(
             hosts=[parse_host_port(host) for host in place.hosts],
@@ -94,12 +98,16 @@ def cluster_of(book: AddressBook, site: str) -> SiteCluster:
             keyspace=place.keyspace,
             replication=place.replication,
             user=place.user,
-            password=password,
+            password=password_of(place),
+            tls=None if place.tls is None else context_of(place.tls),
         ),
         zookeeper=ZookeeperAccess(
-            hosts=",".join(group.zookeeper),
+            hosts=",".join(ensemble.hosts),
             root=f"/isthmus/{book.mesh.name}/{site}",
             session_s=group.session_s,
+            user=ensemble.user,
+            password=password_of(ensemble),
+            tls=ensemble.tls,
         ),
     )
 

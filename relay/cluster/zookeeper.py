@@ -27,6 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
+from federation.mesh import TlsFiles
 from relay.cluster.coordination import (
     CoordinationAway,
     CoordinationEntry,
@@ -35,9 +36,6 @@ from relay.cluster.coordination import (
 from relay.waiters import Waiters
 
 log = logging.getLogger(__name__)
-
-_KAZOO_LOG = logging.getLogger("kazoo")
-_KAZOO_LOG.setLevel(logging.CRITICAL)  # several lines for each attempt to connect
 
 _REFUSALS = (AuthFailedError, NoAuthError, InvalidACLError, BadArgumentsError)
 _RECONNECT = KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0)
@@ -54,6 +52,37 @@ class ZookeeperAccess:
     session_s: float = 2.0
     user: str = ""
     password: str = field(default="", repr=False)
+    tls: TlsFiles | None = None
+    """Files for TLS; None: in clear."""
+
+
+class _LastWarning(logging.Handler):
+    """Last of a client's warnings, which alone say why there is no connection. Not for the log: a
+    client has several lines for each attempt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self.logger = logging.Logger("kazoo", logging.WARNING)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage().splitlines()[0]
+
+
+def _tls_options(files: TlsFiles | None) -> dict[str, Any]:
+    """Return the client's options, which checks the members' certificates and host names."""
+    if files is None:
+        return {}
+    return {
+        "use_ssl": True,
+        "verify_certs": True,
+        "check_hostname": True,
+        "ca": files.ca or None,
+        "certfile": files.certificate or None,
+        "keyfile": files.key or None,
+    }
 
 
 class ZookeeperCoordination:
@@ -68,13 +97,15 @@ class ZookeeperCoordination:
         if access.user:
             auth = [("digest", f"{access.user}:{access.password}")]
             acl = [make_digest_acl(access.user, access.password, all=True)]
+        self._warnings = _LastWarning()
         self._client = KazooClient(
             hosts=access.hosts,
             timeout=access.session_s,
             connection_retry=_RECONNECT.copy(),
             auth_data=auth,
             default_acl=acl,
-            logger=_KAZOO_LOG,
+            **_tls_options(access.tls),
+            logger=self._warnings.logger,
         )
         self._client.add_listener(self._on_state)
 
@@ -105,7 +136,7 @@ class ZookeeperCoordination:
         """
         if self._steady_since is None:
             # The client would keep the request, and make it whenever it is connected again.
-            raise CoordinationAway("not connected")
+            raise CoordinationAway(f"not connected; {self._warnings.text}".rstrip("; "))
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         def finish(result: Any) -> None:

@@ -152,6 +152,31 @@ class CassandraKeys(Section):
     password: str | None = key(
         None, "env:NAME or file:PATH, whose first line it is", without="none, and no `user`"
     )
+    tls: TlsKeys | None = key(
+        None, "files for TLS; {}: the system's authorities", without="in clear"
+    )
+
+
+class ZookeeperKeys(Section):
+    """ZooKeeper ensemble of a site's nodes."""
+
+    hosts: HostPortTexts = key(..., "HOST:PORT of each of its members")
+    user: str = key(
+        "",
+        "user of the nodes (scheme digest), to whom alone their entries are open",
+        without="entries are open to everybody",
+    )
+    password: str | None = key(
+        None, "env:NAME or file:PATH, whose first line it is", without="none, and no `user`"
+    )
+    tls: TlsKeys | None = key(
+        None, "files for TLS; {}: the system's authorities", without="in clear"
+    )
+
+
+def whole_zookeeper(value: object) -> object:
+    """Return the mapping that hosts alone are short for."""
+    return value if isinstance(value, dict | ZookeeperKeys) else {"hosts": value}
 
 
 def keyspace_of(mesh: str, site: str, keys: CassandraKeys) -> str:
@@ -162,7 +187,10 @@ def keyspace_of(mesh: str, site: str, keys: CassandraKeys) -> str:
 class ClusterKeys(Section):
     """Servers that the nodes of a site share: who runs the site, and its state."""
 
-    zookeeper: HostPortTexts = key(..., "HOST:PORT of each member of the ZooKeeper ensemble")
+    zookeeper: Annotated[
+        ZookeeperKeys,
+        BeforeValidator(whole_zookeeper, json_schema_input_type=HostPortTexts | ZookeeperKeys),
+    ] = key(..., "who should run the site; HOST:PORT or a list of such is short for {hosts: LIST}")
     cassandra: CassandraKeys = key(..., "where the journal of the site's state is")
     session: Duration = key(
         "2s",

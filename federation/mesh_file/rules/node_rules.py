@@ -6,9 +6,17 @@ import re
 from collections.abc import Iterator
 
 from federation.mesh_file.keys.document import MeshKeys
-from federation.mesh_file.keys.site_keys import ANY_NODE, ClusterKeys, SiteKeys, keyspace_of
+from federation.mesh_file.keys.site_keys import (
+    ANY_NODE,
+    CassandraKeys,
+    ClusterKeys,
+    SiteKeys,
+    ZookeeperKeys,
+    keyspace_of,
+)
 from federation.mesh_file.keys.values import PLAIN_NAME
 from federation.mesh_file.problem import Violation
+from federation.mesh_file.rules.certificate_pair import pair_violations
 from federation.mesh_file.tree import Location
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -77,24 +85,31 @@ def _cluster(at: Location, cluster: ClusterKeys) -> Iterator[Violation]:
             "a session of this length is of no use",
             f"write {LEAST_SESSION_S:g}s to {MOST_SESSION_S:g}s; 2s in a data centre",
         )
-    cassandra = cluster.cassandra
-    if cassandra.user and not cassandra.password:
+    yield from _access((*at, "zookeeper"), cluster.zookeeper)
+    yield from _access((*at, "cassandra"), cluster.cassandra)
+
+
+def _access(at: Location, server: ZookeeperKeys | CassandraKeys) -> Iterator[Violation]:
+    """Check the password and the certificate that nodes show to a server."""
+    if server.user and not server.password:
         yield Violation(
-            (*at, "cassandra", "user"),
+            (*at, "user"),
             "a user without a password",
             "add password: env:NAME or file:PATH",
             depends_on=("password",),
         )
-    elif cassandra.password and not cassandra.user:
+    elif server.password and not server.user:
         yield Violation(
-            (*at, "cassandra", "password"),
+            (*at, "password"),
             "a password without a user",
             "add user:",
             depends_on=("user",),
         )
-    elif cassandra.password and not re.fullmatch(r"(env|file):\S+", cassandra.password):
+    elif server.password and not re.fullmatch(r"(env|file):\S+", server.password):
         yield Violation(
-            (*at, "cassandra", "password"),
+            (*at, "password"),
             "this names no password",
             "write env:NAME or file:PATH",
         )
+    if server.tls is not None:
+        yield from pair_violations((*at, "tls"), server.tls)

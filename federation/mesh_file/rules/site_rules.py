@@ -18,6 +18,7 @@ from federation.brokers.broker_uri import (
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import AdminKeys, SiteKeys
 from federation.mesh_file.problem import Severity, Violation
+from federation.mesh_file.rules.certificate_pair import pair_violations
 from federation.mesh_file.tree import Location
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
@@ -149,15 +150,7 @@ def _tls(name: str, site: SiteKeys) -> Iterator[Violation]:
             "write amqps:// in `broker`, or take `tls` out",
             True,
         )
-    for key, other in (("certificate", "key"), ("key", "certificate")):
-        has = {"certificate": site.tls.certificate, "key": site.tls.private_key}
-        if has[key] is not None and has[other] is None:
-            yield Violation(
-                (*at, key),
-                f"a `{key}` without its `{other}`",
-                f"add {other}: PATH of the PEM file",
-                True,
-            )
+    yield from pair_violations(at, site.tls)
 
 
 def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
@@ -355,9 +348,4 @@ def _admin(at: Location, admin: AdminKeys) -> Iterator[Violation]:
             "a token does not stand in the mesh file, which all sites have",
             "write env:NAME or file:PATH",
         )
-    pair = {"certificate": admin.certificate, "key": admin.private_key}
-    for key, other in (("certificate", "key"), ("key", "certificate")):
-        if pair[key] is not None and pair[other] is None:
-            yield Violation(
-                (*at, key), f"a `{key}` without its `{other}`", f"add {other}: PATH", True
-            )
+    yield from pair_violations(at, admin)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.mesh import JournalPlace, NodeGroup
+from federation.mesh import EnsemblePlace, JournalPlace, NodeGroup, TlsFiles
 from federation.mesh_file import parse_mesh
 from federation.mesh_json import mesh_as_json, mesh_from_json
 from tests.federation.marked import the_error
@@ -25,7 +25,7 @@ def test_a_site_has_one_node_without_a_name_by_default() -> None:
 
 def test_a_cluster_has_the_defaults_of_a_data_centre() -> None:
     assert mesh_of(mesh_with(CLUSTER)).sites["paris"].nodes == NodeGroup(
-        zookeeper=("zk1:2181", "zk2:2181"),
+        zookeeper=EnsemblePlace(("zk1:2181", "zk2:2181")),
         cassandra=JournalPlace(("c1:9042",), "datacenter1", "isthmus_office_paris"),
     )
 
@@ -35,6 +35,20 @@ def test_nodes_have_names_or_any_name() -> None:
         nodes = mesh_of(mesh_with(f"nodes: {written}, {CLUSTER}")).sites["paris"].nodes
         assert nodes is not None
         assert nodes.names == names
+
+
+def test_servers_may_ask_for_passwords_and_certificates() -> None:
+    tls = "tls: {ca: ca.pem, certificate: node.pem, key: node-key.pem}"
+    zookeeper = f"zookeeper: {{hosts: z:1, user: u, password: file:zk, {tls}}}"
+    text = mesh_with(f"cluster: {{{zookeeper}, cassandra: {{hosts: c:1, tls: {{}}}}}}")
+    mesh = parse_mesh(text.encode(), "mesh.yaml", folder=Path("/etc/isthmus")).mesh
+    assert mesh is not None
+    nodes = mesh.sites["paris"].nodes
+    assert nodes is not None
+    files = (f"/etc/isthmus/{name}" for name in ("ca.pem", "node.pem", "node-key.pem"))
+    assert nodes.zookeeper == EnsemblePlace(("z:1",), "u", "file:/etc/isthmus/zk", TlsFiles(*files))
+    assert nodes.cassandra.tls == TlsFiles()
+    assert mesh_from_json(mesh_as_json(mesh)) == mesh
 
 
 def test_the_password_is_relative_to_the_file_that_names_it() -> None:
@@ -67,6 +81,14 @@ def test_who_runs_a_site_is_in_no_revision_and_is_kept_with_the_mesh() -> None:
             "cannot be a keyspace",
         ),
         (f"cluster: {{{ZOOKEEPER}, cassandra: {{hosts: c:1, user: ^u}}}}", "without a password"),
+        (
+            f"cluster: {{zookeeper: {{hosts: z:1, user: ^u}}, {CASSANDRA}}}",
+            "a user without a password",
+        ),
+        (
+            f"cluster: {{{ZOOKEEPER}, cassandra: {{hosts: c:1, tls: {{^certificate: x}}}}}}",
+            "a `certificate` without its `key`",
+        ),
         (
             f"cluster: {{{ZOOKEEPER}, cassandra: {{hosts: c:1, password: ^env:A}}}}",
             "without a user",
