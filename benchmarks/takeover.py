@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import uvloop
@@ -45,18 +46,23 @@ FROZEN_S = 20.0
 STEADY_S = 5.0
 _GROUP = 10
 _FLAG = b"x-mesh-redelivered"
+_TIME = Struct("<d")
 
 
 class Arrivals:
-    """Times of arrival at the site, and how many messages came flagged."""
+    """Times of arrival at the site, delays since the publishing, and how many messages came
+    flagged.
+    """
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.delays: list[float] = []
         self.flagged = 0
 
     def take(self, deliveries: Sequence[Delivery]) -> None:
         now = asyncio.get_running_loop().time()
         self.times += [now] * len(deliveries)
+        self.delays += [now - _TIME.unpack_from(delivery[5])[0] for delivery in deliveries]
         self.flagged += sum(_FLAG in delivery[4] for delivery in deliveries)
 
     def pause_after(self, began: float) -> float:
@@ -117,7 +123,7 @@ class Takeovers:
 
 
 @asynccontextmanager
-async def _cluster(folder: Path, members: int) -> AsyncIterator[dict[str, Any]]:
+async def site_servers(folder: Path, members: int) -> AsyncIterator[dict[str, Any]]:
     async with (
         ZookeeperNodes(folder / "zookeeper", 3) as zookeeper,
         CassandraNodes(folder / "cassandra", members) as cassandra,
@@ -130,7 +136,7 @@ async def _cluster(folder: Path, members: int) -> AsyncIterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator[None]:
+async def load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator[None]:
     async with AsyncExitStack() as connections:
 
         async def connected(site: str) -> Connection:
@@ -163,7 +169,7 @@ async def _publish(publisher: Publisher, rate: int) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:
-        body = os.urandom(128)
+        body = _TIME.pack(loop.time()) + os.urandom(120)
         publisher.publish_many([("orders", b"k", NONE_PRESENT, body)] * _GROUP)
         await publisher.drain()
         due += _GROUP / rate
@@ -177,7 +183,7 @@ async def _main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with (
-            _cluster(folder, arguments.members) as cluster,
+            site_servers(folder, arguments.members) as cluster,
             Brokers(installation, folder, layout.sites) as brokers,
         ):
             sites = {"site0": {}, SITE: {"nodes": list(NODES), "cluster": cluster}}
@@ -185,7 +191,7 @@ async def _main(arguments: argparse.Namespace) -> None:
             try:
                 await mesh.set_up(brokers, layout, Lines(brokers, None, None))
                 await mesh.ready()
-                async with _load(brokers, arguments.rate, arrivals):
+                async with load(brokers, arguments.rate, arrivals):
                     takeovers = Takeovers(mesh, arrivals)
                     for number in range(arguments.rounds):
                         for way in WAYS:

@@ -1,13 +1,15 @@
 """Children of `isthmus up` for a mesh file: private brokers, or the nodes of private clusters, and
-a node for each site. Children that a changed file keeps stay the same objects.
+the node or the nodes of each site. Children that a changed file keeps stay the same objects.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
@@ -19,7 +21,7 @@ from isthmus.known.address_book import address_book
 from isthmus.site_apply import apply_sites
 from isthmus.up.supervised import BrokerProcess, NodeProcess
 from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, ChildPlan
-from relay.node.site_folder import site_folder
+from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class MeshChildren:
         self._rabbitmq = rabbitmq
         self._installation: RabbitMQInstallation | None = None
         self._brokers: dict[str, SiteBrokers] = {}
-        self._nodes: dict[str, NodeProcess] = {}
+        self._nodes: dict[SiteNodeName, NodeProcess] = {}
 
     def plans(self, mesh: Mesh) -> list[ChildPlan]:
         """Plan all children of the mesh, brokers first; write the addresses of new brokers.
@@ -97,15 +99,17 @@ class MeshChildren:
             self._installation = find_installation(self._rabbitmq)
         specs = plan_brokers(mesh, self._state, load_or_make(self._state, mesh))
         brokers = {site: self._of_site(site, mesh, some) for site, some in specs.items()}
-        nodes = {site: self._node(site) for site in mesh.sites}
+        nodes = {one: self._node(one) for site in mesh.sites for one in _nodes_of(mesh, site)}
         self._brokers, self._nodes = brokers, nodes
         return [
             *(plan for of_site in brokers.values() for plan in _broker_plans(of_site)),
             *(
                 ChildPlan(
-                    node, NODE_POLICY, ("broker", specs[site][-1].name) if site in specs else None
+                    node,
+                    NODE_POLICY,
+                    ("broker", specs[one.site][-1].name) if one.site in specs else None,
                 )
-                for site, node in nodes.items()
+                for one, node in nodes.items()
             ),
         ]
 
@@ -124,13 +128,32 @@ class MeshChildren:
         broker = LocalBroker(spec, self._installation, die_with_parent=True, epmd=of_site.epmd)
         return AppliedBroker(broker, of_site)
 
-    def _node(self, site: str) -> NodeProcess:
-        if site in self._nodes:
-            return self._nodes[site]
+    def _node(self, one: SiteNodeName) -> NodeProcess:
+        if one in self._nodes:
+            return self._nodes[one]
         command = [sys.executable, "-m", PROGRAM, "relay", str(self.file)]
-        command += ["--site", site, "--state", str(self._state.absolute())]
-        log_file = self._state / "logs" / f"{site}.log"
-        return NodeProcess(site, command, log_file, site_folder(self._state, site) / "node.json")
+        command += ["--site", one.site, "--state", str(self._state.absolute())]
+        name, folder = one.site, site_folder(self._state, one.site)
+        if one.node:
+            command += ["--node", one.node]
+            name, folder = f"{one.site}.{one.node}", node_folder(self._state, one.site, one.node)
+        log_file = self._state / "logs" / f"{name}.log"
+        return NodeProcess(name, command, log_file, folder / ANNOUNCED)
+
+
+class SiteNodeName(NamedTuple):
+    """Site, and the name of one of its nodes; empty for the only node of a site."""
+
+    site: str
+    node: str
+
+
+def _nodes_of(mesh: Mesh, site: str) -> list[SiteNodeName]:
+    """Return the nodes of a site that run here: all that have names, or one by this machine's."""
+    group = mesh.sites[site].nodes
+    if group is None:
+        return [SiteNodeName(site, "")]
+    return [SiteNodeName(site, node) for node in group.names or (socket.gethostname(),)]
 
 
 def _broker_plans(of_site: SiteBrokers) -> Iterable[ChildPlan]:

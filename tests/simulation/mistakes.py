@@ -302,19 +302,6 @@ MISTAKES = (
         "I2 at",
     ),
     Mistake(
-        "void rows count",
-        "dedup/journal/journal.py",
-        """\
-        if is_certain if end is None else row.number <= end:
-""",
-        """\
-        if is_certain or end is not None:
-""",
-        OF_THREE,
-        10,
-        "I6: the ledger",
-    ),
-    Mistake(
         "epoch used again",
         "dedup/journal/slot_taking.py",
         """\
@@ -432,7 +419,7 @@ MISTAKES = (
 """,
         OF_NODES,
         1,
-        "",
+        "NodeStopped: the state folder",
     ),
     Mistake(
         "rows deleted before the snapshot is complete",
@@ -445,8 +432,8 @@ MISTAKES = (
         await self._journal.complete(made)
 """,
         OF_NODES,
-        1,
-        "",
+        29,
+        "JournalDamaged",
     ),
     Mistake(
         "copy begins anew behind the snapshot",
@@ -458,7 +445,21 @@ MISTAKES = (
         last.put(COPY, _LAST_ROW, (self.last_row + 1).to_bytes(8))
 """,
         OF_NODES,
-        1,
-        "",
+        8,
+        "I6: the ledger",
+    ),
+    Mistake(
+        "void rows count",
+        "dedup/journal/journal.py",
+        """\
+        if is_certain if end is None else row.number <= end:
+""",
+        """\
+        if is_certain or end is not None:
+""",
+        "--nodes 2 --faults takeover,journal --every 0.5 --messages 200 --seconds 40 --sites 2"
+        " --topology line",
+        14,
+        "I6: the ledger",
     ),
 )
