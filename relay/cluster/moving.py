@@ -22,7 +22,7 @@ from federation import durable_file
 from relay import crash_points
 from relay.cluster.coordination import Coordination
 from relay.node.machine import open_store
-from relay.node.shared_files import put_file, write_files
+from relay.node.shared_files import drop_files, put_file, write_files
 from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, STATE
 from relay.operator.gaps import GAPS_FILE
 from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, NodeState
@@ -121,7 +121,10 @@ async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
                 await target.write_synced(changes)
                 moved += keys
                 progress(moved)
-            write_files(folder, NodeState(target))
+            state = NodeState(target)
+            write_files(folder, state)
+            # Else a later move would bring back what the folder has no more by then.
+            await drop_files(state)
         finally:
             target.close()
     crash_points.reach("move.out")

@@ -29,6 +29,14 @@ def write_files(folder: Path, state: NodeState) -> None:
         durable_file.write(file, content.decode(), durable=True)
 
 
+async def drop_files(state: NodeState) -> None:
+    """Forget the state's files, which are the folder's alone from now on."""
+    commit = Commit()
+    for key, _ in list(state.values(_FILE)):
+        commit.put(key, None)
+    await state.write_synced(commit)
+
+
 class SharedFiles:
     """Files of one site's folder, of which the present state has copies, if there is one."""
 
