@@ -254,6 +254,8 @@ class SiteNode:
         """Forget everything that uses the state."""
         self.writer = self.stages = self.shared_state = None
         self._files.end()
+        if not self._is_to_end:
+            self.stage = STANDBY
 
     async def _unless_stopping(self, step: Awaitable[T]) -> T | None:
         """Return the result of a step, or None if the node is to end first."""
