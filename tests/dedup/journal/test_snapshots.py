@@ -213,6 +213,25 @@ async def test_a_later_snapshot_is_taken_where_the_first_is_deleted_meanwhile() 
 
 
 @in_virtual_time
+async def test_a_gap_is_waited_out_by_who_follows_and_is_damage_to_who_takes() -> None:
+    slot = await Slot().taken()
+    for key in (b"1", b"2", b"3"):
+        await slot.row(("rows", key))
+    late = slot.rows.rows.pop(2)
+    copy = new_copy()
+    await catch_up(slot.journal, copy)
+    await catch_up(slot.journal, copy)
+    assert copy.last_row == 1
+    taking = SlotTaking(slot.journal, "paris-b", b"run b", retry)
+    owner = await taking.raise_epoch()
+    with pytest.raises(JournalDamaged):
+        await taking.read_and_begin(owner, copy)
+    slot.rows.rows[2] = late
+    await taking.read_and_begin(owner, copy)
+    assert slot.is_in(copy)
+
+
+@in_virtual_time
 async def test_a_copy_that_lacks_deleted_rows_never_takes_the_slot_without_them() -> None:
     slot = await rotated()
     slot.rows.parts.clear()
