@@ -143,7 +143,9 @@ class Journal(Protocol):
         ...
 
     def rows(self, after: int) -> AsyncIterator[JournalRow]:
-        """Yield all rows behind number `after` that a quorum shows, by number and epoch."""
+        """Yield all rows behind number `after` that a quorum shows, by number and epoch. Where the
+        next ones are deleted, there may come later rows, or none: see `snapshot`.
+        """
         ...
 
     async def snapshot(self) -> JournalSnapshot | None:

@@ -151,7 +151,7 @@ async def test_the_latest_complete_snapshot_counts_and_what_it_replaces_goes(
     assert await journal.part(3000, 2, 1) == b"3000 2 1", "somebody may be reading it"
     assert await journal.part(100, 1, 0) is None
     # At least the rows of whole partitions are gone.
-    assert (await found(journal, 0))[0][0] > 4000
+    assert all(number > 4000 for number, _ in await found(journal, 0))
 
 
 @pytest.mark.long
