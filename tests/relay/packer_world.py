@@ -135,7 +135,9 @@ class Process:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def cancel(self) -> None:
-        """As a node that another part of it has ended; its connections are its own to close."""
+        """Cancel the tasks, as a node does whose other parts have failed. The connections are left
+        to the tasks to close.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
