@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -20,15 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from benchmarks.compare.brokers import Brokers
 from benchmarks.compare.isthmus_way import IsthmusMesh
 from benchmarks.compare.layout import one_hop
 from benchmarks.compare.until import until
 from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines
-from benchmarks.takeover import NODES, SITE, TOP, Arrivals, load, site_servers
+from benchmarks.takeover import NODES, SITE, Arrivals, load, run, site_servers
 from isthmus.brokers.installation import RabbitMQInstallation, find_installation
 
 WARM_S = 5.0
@@ -91,9 +88,9 @@ async def _main(arguments: argparse.Namespace) -> None:
                 cassandra = {**cluster["cassandra"], "keyspace": f"round{number}"}
                 shared = {"nodes": list(NODES), "cluster": {**cluster, "cassandra": cassandra}}
                 for way, keys in (("one node", {}), ("two nodes", shared)):
-                    run = folder / f"{number} {way}"
-                    run.mkdir()
-                    found = await _measure(run, installation, keys, arguments.rate)
+                    place = folder / f"{number} {way}"
+                    place.mkdir()
+                    found = await _measure(place, installation, keys, arguments.rate)
                     for what, figure in found.items():
                         figures.setdefault((way, what), []).append(figure)
                     shown = ", ".join(f"{what} {figure:.1f}" for what, figure in found.items())
@@ -104,11 +101,4 @@ async def _main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rabbitmq", type=Path, help="another RabbitMQ")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=1000, help="messages a second")
-    parser.add_argument("--members", type=int, default=3, help="nodes of Cassandra")
-    # The clients of ZooKeeper and Cassandra stand apart, for nodes that need none.
-    os.environ["PYTHONPATH"] = str(TOP / ".tools" / "cluster")
-    uvloop.run(_main(parser.parse_args()))
+    run(_main, __doc__.splitlines()[0], 3)

@@ -18,7 +18,7 @@ import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -124,6 +124,7 @@ class Takeovers:
 
 @asynccontextmanager
 async def site_servers(folder: Path, members: int) -> AsyncIterator[dict[str, Any]]:
+    """Run three ZooKeepers and so many nodes of Cassandra; yield the `cluster` of a site."""
     async with (
         ZookeeperNodes(folder / "zookeeper", 3) as zookeeper,
         CassandraNodes(folder / "cassandra", members) as cassandra,
@@ -137,6 +138,7 @@ async def site_servers(folder: Path, members: int) -> AsyncIterator[dict[str, An
 
 @asynccontextmanager
 async def load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator[None]:
+    """Publish `rate` messages a second at the other site, and consume them at SITE."""
     async with AsyncExitStack() as connections:
 
         async def connected(site: str) -> Connection:
@@ -208,12 +210,19 @@ async def _main(arguments: argparse.Namespace) -> None:
         )
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def run(
+    main: Callable[[argparse.Namespace], Coroutine[Any, Any, None]], about: str, rounds: int
+) -> None:
+    """Run `main` with the options of the command line; `rounds` is the default of theirs."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--rabbitmq", type=Path, help="another RabbitMQ")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--rate", type=int, default=1000, help="messages a second")
     parser.add_argument("--members", type=int, default=3, help="nodes of Cassandra")
     # The clients of ZooKeeper and Cassandra stand apart, for nodes that need none.
     os.environ["PYTHONPATH"] = str(TOP / ".tools" / "cluster")
-    uvloop.run(_main(parser.parse_args()))
+    uvloop.run(main(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    run(_main, __doc__.splitlines()[0], 5)

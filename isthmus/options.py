@@ -148,6 +148,15 @@ def exit_with(why: str, status: int) -> NoReturn:
     raise typer.Exit(status) from None
 
 
+def exit_without_cluster_parts(site: str, error: ImportError) -> NoReturn:
+    """End a command that needs the clients of ZooKeeper and Cassandra, which are extras."""
+    exit_with(
+        f"{site} has a `cluster:`, and what a node needs for that is not installed ({error}):"
+        " pip install 'isthmus[cluster]'",
+        EXIT_FAULT,
+    )
+
+
 def ledger_or_own(ledger: str | None, state: Path) -> str:
     """Return the URI of the ledgers, by default in the state folder."""
     return ledger or str((state / "sites").absolute())

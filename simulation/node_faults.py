@@ -53,20 +53,16 @@ async def take_over(world: World, chance: random.Random) -> None:
     node = _at_work(world, chance)
     if node is None or node.is_frozen:
         return
-    if chance.random() < 0.5:
-        land = _rows_held(node)
-        landing = asyncio.create_task(_later(chance.uniform(0.0, 20.0), land))
-        await asyncio.sleep(chance.uniform(0.0, 0.1))
-    else:
-        landing = None
-    if node.is_running and not node.is_frozen:
-        async with asyncio.TaskGroup() as group:
-            if chance.random() < 0.5:
-                group.create_task(_freeze_taker(world, node, chance))
-            for_s = chance.choice((chance.uniform(2.0, 5.0), chance.uniform(5.0, 40.0)))
-            await freeze(world, node, for_s, LOCK_HEARTBEATS_S, chance.randint(1, 40))
-    if landing is not None:
-        await landing
+    async with asyncio.TaskGroup() as group:
+        if chance.random() < 0.5:
+            group.create_task(_later(chance.uniform(0.0, 20.0), _rows_held(node)))
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+        if not node.is_running or node.is_frozen:
+            return
+        if chance.random() < 0.5:
+            group.create_task(_freeze_taker(world, node, chance))
+        for_s = chance.choice((chance.uniform(2.0, 5.0), chance.uniform(5.0, 40.0)))
+        await freeze(world, node, for_s, LOCK_HEARTBEATS_S, chance.randint(1, 40))
 
 
 async def _freeze_taker(world: World, former: SimulatedNode, chance: random.Random) -> None:
@@ -183,7 +179,6 @@ def _rows_held(node: SimulatedNode) -> Callable[[], None]:
     return (lambda: None) if node.access is None else node.access.hold_rows()
 
 
-async def _later(after_s: float, call: Callable[[], None] | None) -> None:
+async def _later(after_s: float, call: Callable[[], None]) -> None:
     await asyncio.sleep(after_s)
-    if call is not None:
-        call()
+    call()

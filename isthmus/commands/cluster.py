@@ -23,18 +23,18 @@ from isthmus.options import (
     MeshFile,
     StateFolder,
     exit_with,
+    exit_without_cluster_parts,
     mesh_or_exit,
     site_or_exit,
 )
-from relay.node.process import only_process
 from relay.node.site_folder import site_folder
+from relay.retry import Backoff
 
 if TYPE_CHECKING:
     from relay.cluster.moving import MoveAccess
 
 REACHED_WITHIN_S = 30.0
 _EVERY_KEYS = 100_000
-NOT_INSTALLED = "what a site's cluster needs is not installed ({}): pip install 'isthmus[cluster]'"
 
 cluster = typer.Typer(
     no_args_is_help=True, help="Move a site's state into a cluster of several nodes, or back."
@@ -90,11 +90,14 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
         from relay.cluster.moving import MoveAccess, MoveRefused
         from relay.cluster.site_cluster import SLOT, cluster_of
+        from relay.node.process import only_process
     except ImportError as error:
-        exit_with(NOT_INSTALLED.format(error), EXIT_FAULT)
+        exit_without_cluster_parts(site, error)
 
     def waits(reason: str) -> None:
         typer.echo(f"{site}: {reason}", err=True)
+
+    backoff = Backoff(0.1, 2.0, random.random)
 
     async def run() -> int:
         async with asyncio.timeout(REACHED_WITHIN_S) as reaching, AsyncExitStack() as connected:
@@ -107,7 +110,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
                 journal=journal,
                 coordination=coordination,
                 run=lambda: os.urandom(16),
-                retry=lambda failures: asyncio.sleep(min(2.0, 0.1 * failures) * random.random()),
+                retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
             )
             return await move(folder, access, _progress_of(site))
 

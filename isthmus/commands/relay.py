@@ -31,6 +31,7 @@ from isthmus.options import (
     PreviousFormats,
     StateFolder,
     exit_with,
+    exit_without_cluster_parts,
     site_or_exit,
 )
 from relay.node.site_folder import MOVED, STATE, node_folder, site_folder
@@ -169,11 +170,7 @@ def _cluster_parts(
     try:
         from relay.cluster.site_cluster import brokers_of_node, machine_of_node
     except ImportError as error:
-        exit_with(
-            f"{site} has a `cluster:`, and what a node needs for that is not installed ({error}):"
-            " pip install 'isthmus[cluster]'",
-            EXIT_FAULT,
-        )
+        exit_without_cluster_parts(site, error)
     machine = machine_of_node(book, site, node, folder)
     return brokers_of_node(site, folder), machine, folder.parent.parent
 

@@ -168,21 +168,21 @@ def _pieces(source: Store) -> Iterator[tuple[Changes, int]]:
 
     The version comes last: without it the state is none.
     """
-    last: list[tuple[bytes, bytes]] = []
     changes, keys, size = Changes(), 0, 0
     for table in TABLES:
         for key, value in source.scan(table):
             if (table, key) == VERSION_AT:
-                last.append((key, value))
                 continue
             changes.put(table, key, value)
             keys, size = keys + 1, size + len(key) + len(value)
             if size >= ROW_BYTES:
                 yield changes, keys
                 changes, keys, size = Changes(), 0, 0
-    for key, value in last:
-        changes.put(VERSION_AT[0], key, value)
-    yield changes, keys + len(last)
+    version = source.get(*VERSION_AT)
+    if version is not None:
+        changes.put(*VERSION_AT, version)
+        keys += 1
+    yield changes, keys
 
 
 def _files_of(folder: Path) -> list[Path]:

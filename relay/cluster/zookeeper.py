@@ -123,7 +123,9 @@ class ZookeeperCoordination:
 
     def _take_state(self, state: str) -> None:
         log.info("ZooKeeper: %s", state.lower())
-        self._steady_since = self._loop.time() if state == KazooState.CONNECTED else None
+        self._steady_since = None
+        if state == KazooState.CONNECTED:
+            self._steady_since, self._warnings.text = self._loop.time(), ""
         self._changes.wake()
 
     @property
