@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
@@ -23,7 +24,6 @@ from tests.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16
-NAME = "lease"
 ARGUMENTS = {
     "x-queue-type": "quorum",
     "x-quorum-initial-group-size": 3,
@@ -36,22 +36,33 @@ PATIENT = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=30.0)
 
 
 class Contenders:
-    """Connections that contend, closed at the end."""
+    """Connections that contend for a lease, closed at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: str) -> None:
+        self.lease = lease
         self.connections: list[Connection] = []
 
     async def at(self, node: LocalBroker, holder: bytes, times: LeaseTimes = TIMES) -> ClusterLease:
         connection = await connect(node.spec.amqp_uri(ADMIN))
         self.connections.append(connection)
-        return ClusterLease(connection, NAME, holder, times)
+        return ClusterLease(connection, self.lease, holder, times)
 
 
 @pytest.fixture
-async def cluster(cluster_factory: ClusterFactory) -> LocalCluster:
+def lease() -> str:
+    """Name of a lease that no other test has had.
+
+    A quorum queue declared anew under the name of a deleted queue may lack a member: the former
+    queue's member ends later than the declaration, and a consumer on its node is given nothing.
+    """
+    return f"lease-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def cluster(cluster_factory: ClusterFactory, lease: str) -> LocalCluster:
     """Cluster whose nodes the test may kill and suspend."""
     made = await cluster_factory()
-    await declare_lease(made.nodes[1])
+    await declare_lease(made.nodes[1], lease)
     return made
 
 
@@ -70,25 +81,24 @@ def whole_cluster(
 
 
 @pytest.fixture
-async def nodes(whole_cluster: LocalCluster) -> Sequence[LocalBroker]:
+async def nodes(whole_cluster: LocalCluster, lease: str) -> Sequence[LocalBroker]:
     """Nodes of a cluster on which nobody has held the lease yet."""
-    await declare_lease(whole_cluster.nodes[1])
+    await declare_lease(whole_cluster.nodes[1], lease)
     return whole_cluster.nodes
 
 
-async def declare_lease(node: LocalBroker) -> None:
+async def declare_lease(node: LocalBroker, lease: str) -> None:
     connection = await connect(node.spec.amqp_uri(ADMIN))
     channel = await connection.channel()
-    await channel.delete_queue(NAME)
-    await channel.declare_queue(NAME, durable=True, arguments=ARGUMENTS)
-    await channel.declare_exchange(NAME, "fanout", durable=True)
-    await channel.bind_queue(NAME, NAME, "")
+    await channel.declare_queue(lease, durable=True, arguments=ARGUMENTS)
+    await channel.declare_exchange(lease, "fanout", durable=True)
+    await channel.bind_queue(lease, lease, "")
     await connection.close()
 
 
 @pytest.fixture
-async def contenders() -> AsyncIterator[Contenders]:
-    made = Contenders()
+async def contenders(lease: str) -> AsyncIterator[Contenders]:
+    made = Contenders(lease)
     yield made
     for connection in made.connections:
         connection.abort("the test is over")
@@ -140,10 +150,10 @@ async def test_a_holder_without_a_majority_gives_its_connection_up(
 
 
 async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their_lease(
-    nodes: Sequence[LocalBroker],
+    nodes: Sequence[LocalBroker], lease: str
 ) -> None:
     here, there = (node.spec.amqp_uri(ADMIN) for node in nodes[1:])
-    ours, theirs = LeaseName(NAME, HERE), LeaseName(NAME, ELSEWHERE)
+    ours, theirs = LeaseName(lease, HERE), LeaseName(lease, ELSEWHERE)
     packer = await connect_egress(here, "lock", name="here", lease=ours)
     await packer.take_lock()
     other = await connect_egress(there, "lock", name="there", lease=theirs)
@@ -160,9 +170,11 @@ async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their
 
 
 @pytest.mark.long
-async def test_a_packer_that_does_not_read_keeps_its_lease(nodes: Sequence[LocalBroker]) -> None:
+async def test_a_packer_that_does_not_read_keeps_its_lease(
+    nodes: Sequence[LocalBroker], lease: str
+) -> None:
     uri = nodes[1].spec.amqp_uri(ADMIN)
-    packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(NAME, HERE))
+    packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(lease, HERE))
     await packer.take_lock()
     packer.pause()
     try:
