@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from cassandra import AuthenticationFailed, DriverException, InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
@@ -22,6 +23,7 @@ from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
     TokenAwarePolicy,
+    WhiteListRoundRobinPolicy,
 )
 from cassandra.protocol import ErrorMessage
 
@@ -73,12 +75,21 @@ def connect(access: CassandraAccess) -> Session:
         speculative_execution_policy=ConstantSpeculativeExecutionPolicy(_SPECULATE_AFTER_S, 2),
         request_timeout=_REQUEST_S,
     )
-    auth = PlainTextAuthProvider(access.user, access.password) if access.user else None
-    cluster = Cluster(
+    cluster = _cluster(access, profile)
+    with ExitStack() as unless_ready, _told():
+        unless_ready.callback(cluster.shutdown)
+        session = cluster.connect()
+        _use_keyspace(session, access)
+        unless_ready.pop_all()
+    return session
+
+
+def _cluster(access: CassandraAccess, profile: ExecutionProfile, **more: Any) -> Cluster:
+    return Cluster(
         list(access.hosts),
         # For the others, which Cassandra names without their ports.
         port=access.hosts[0][1],
-        auth_provider=auth,
+        auth_provider=PlainTextAuthProvider(access.user, access.password) if access.user else None,
         ssl_context=access.tls,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         idle_heartbeat_interval=_HEARTBEAT_S,
@@ -87,13 +98,52 @@ def connect(access: CassandraAccess) -> Session:
         protocol_version=5,
         # Without it a small request waits for the acknowledgement of the last: 40 ms and more.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        **more,
     )
-    with ExitStack() as unless_ready, _told():
-        unless_ready.callback(cluster.shutdown)
-        session = cluster.connect()
-        _use_keyspace(session, access)
-        unless_ready.pop_all()
-    return session
+
+
+class ReadingSession:
+    """Session that makes nothing, and reads at each of the named hosts. `within_s` bounds each step
+    of connecting, and each answer.
+    """
+
+    def __init__(self, access: CassandraAccess, within_s: float) -> None:
+        """Connect, which blocks. Raises JournalAway, JournalRefused."""
+        profile = ExecutionProfile(
+            load_balancing_policy=WhiteListRoundRobinPolicy([host for host, _ in access.hosts]),
+            request_timeout=within_s,
+        )
+        cluster = _cluster(
+            access, profile, connect_timeout=within_s, control_connection_timeout=within_s
+        )
+        with ExitStack() as unless_ready, _told():
+            unless_ready.callback(cluster.shutdown)
+            self._session = cluster.connect(wait_for_all_pools=True)
+            unless_ready.pop_all()
+
+    @property
+    def hosts(self) -> Mapping[str, Any]:
+        """Connected hosts by HOST:PORT, for `begin`."""
+        return {
+            f"{host.endpoint.address}:{host.endpoint.port}": host
+            for host in self._session.get_pool_state()
+        }
+
+    def begin(self, query: str, *values: object, host: Any = None) -> Callable[[], Sequence[Any]]:
+        """Begin to read, at one host if it matters. The result blocks until the rows are there, and
+        raises JournalAway, JournalRefused.
+        """
+        with _told():
+            request = self._session.execute_async(query, values or None, host=host)
+
+        def rows() -> Sequence[Any]:
+            with _told():
+                return list(request.result())
+
+        return rows
+
+    def close(self) -> None:
+        self._session.cluster.shutdown()
 
 
 @contextmanager

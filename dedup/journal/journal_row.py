@@ -84,6 +84,12 @@ def encode_row(writes: Writes) -> bytes:
     return _number(crc32(body)) + body
 
 
+def format_of_row(data: bytes) -> int:
+    """Return the format that a row was written in, which this version need not know."""
+    _, found = struct.unpack_from("<II", data)
+    return int(found)
+
+
 def decode_row(data: bytes) -> Writes:
     """Decode a row. Raises JournalDamaged."""
     try:

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from federation.brokers.broker_uri import parse_amqp
-from federation.mesh import BrokerAuth, Site
+from federation.mesh import BrokerAuth, Site, TlsFiles
 from isthmus.doctor.finding import Findings
 
 WARN_BEFORE = timedelta(days=14)
@@ -24,7 +24,7 @@ def examine_certificates(site: Site, now: datetime, found: Findings) -> None:
     for path in _presented(site):
         chain = _read(path, found)
         if chain:
-            _examine_chain(path, chain, now, found)
+            _examine_chain(path, chain, now, found, _when_renewed(site, path))
             if site.broker is not None and path == site.broker.tls.certificate:
                 _examine_name(site, path, chain[0], found)
     for path in _trusted(site):
@@ -32,17 +32,23 @@ def examine_certificates(site: Site, now: datetime, found: Findings) -> None:
         authorities = _read(path, found)
         if authorities:
             last = max(authorities, key=lambda one: one.not_valid_after_utc)
-            _examine_chain(path, [last], now, found)
+            _examine_chain(path, [last], now, found, _when_renewed(site, path))
 
 
 def _presented(site: Site) -> Iterator[str]:
-    files = [site.admin_access.tls] + ([site.broker.tls] if site.broker is not None else [])
-    return (one.certificate for one in dict.fromkeys(files) if one.certificate)
+    return iter(dict.fromkeys(one.certificate for one in _files(site) if one.certificate))
 
 
 def _trusted(site: Site) -> Iterator[str]:
-    files = [site.admin_access.tls] + ([site.broker.tls] if site.broker is not None else [])
-    return iter(dict.fromkeys(one.ca for one in files if one.ca))
+    return iter(dict.fromkeys(one.ca for one in _files(site) if one.ca))
+
+
+def _files(site: Site) -> Iterator[TlsFiles]:
+    yield site.admin_access.tls
+    if site.broker is not None:
+        yield site.broker.tls
+    if site.nodes is not None:
+        yield from filter(None, (site.nodes.zookeeper.tls, site.nodes.cassandra.tls))
 
 
 def _read(path: str, found: Findings) -> list[x509.Certificate]:
@@ -55,8 +61,16 @@ def _read(path: str, found: Findings) -> list[x509.Certificate]:
         return []
 
 
+def _when_renewed(site: Site, path: str) -> str:
+    """Return what else is to be done for a renewed file."""
+    files = None if site.nodes is None else site.nodes.cassandra.tls
+    if files is not None and path in (files.ca, files.certificate):
+        return "then restart the site's nodes in turn"
+    return "nothing has to be restarted for it"
+
+
 def _examine_chain(
-    path: str, chain: list[x509.Certificate], now: datetime, found: Findings
+    path: str, chain: list[x509.Certificate], now: datetime, found: Findings, when_renewed: str
 ) -> None:
     begins = max(one.not_valid_before_utc for one in chain)
     ends = min(one.not_valid_after_utc for one in chain)
@@ -72,7 +86,7 @@ def _examine_chain(
         found.warn(
             "certificate",
             f"{path} expires on {ends:%Y-%m-%d %H:%M} UTC",
-            "renew the file: nothing has to be restarted for it",
+            f"renew the file: {when_renewed}",
         )
     else:
         found.ok("certificate", f"{path} is good until {ends:%Y-%m-%d}")

@@ -19,6 +19,7 @@ from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.node import examine_links, examine_node
+from isthmus.doctor.site_servers import examine_servers
 from isthmus.status import HELD, status_of
 
 SITES_AT_ONCE = 8
@@ -58,6 +59,8 @@ async def examine(
             await _broker_side(
                 book, site, found, now, believed_at, lambda why: how_far(f"; {site}: {why}")
             )
+            if book.mesh.sites[site].nodes is not None:
+                await examine_servers(book, site, content["sites"][site], found)
         done += 1
         how_far()
         examine_node(content["sites"][site], book.mesh, found)
