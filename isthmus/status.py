@@ -169,9 +169,12 @@ class _Answer:
         own = self._own(site)
         return str(own["reason"]) if own else self.stopped or self.why
 
-    def slot_of(self, site: str) -> dict[str, Any] | None:
-        """Return the figures of the site's slot, if the node has the slot."""
-        return (self._own(site) or {}).get("slot")
+    def shared_of(self, site: str) -> dict[str, dict[str, Any] | None]:
+        """Return the figures of the site's slot, if the node has the slot, and of the node's copy,
+        if it stands by.
+        """
+        own = self._own(site) or {}
+        return {name: own.get(name) for name in ("slot", "copy")}
 
     def _own(self, site: str) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = (self.report or {}).get("sites", {}).get(site)
@@ -209,7 +212,7 @@ class _NodeAsker:
                 name: {
                     "state": answer.state_of(site.name),
                     "reason": answer.reason_of(site.name),
-                    "slot": answer.slot_of(site.name),
+                    **answer.shared_of(site.name),
                     "pid": None if answer.report is None else answer.report["pid"],
                 }
                 for name, answer in nodes.items()

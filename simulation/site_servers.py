@@ -15,7 +15,7 @@ from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
 from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.snapshot_keeper import SnapshotPace
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
+from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
 from relay.node.machine import OpenState
 
 SESSION_S = 2.0
@@ -71,7 +71,7 @@ class ServerAccess:
 
     def state(self, open_copy: Callable[[Path], SlotCopy]) -> OpenState:
         """Return the way to the state that the site's nodes share."""
-        return shared(self._connected, open_copy)
+        return shared(self._connected, open_copy, CopyProgress())
 
     @asynccontextmanager
     async def _connected(self, _: Callable[[str], None]) -> AsyncIterator[SlotTurns]:

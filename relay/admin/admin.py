@@ -120,6 +120,7 @@ def prometheus_text(report: dict[str, Any]) -> str:
     lines: list[str] = []
     for site, figures in report["sites"].items():
         lines += _numbers(figures, f'site="{site}"', "isthmus_site")
+        lines += _slot_numbers(figures, f'site="{site}"')
         for link in figures.get("links_in", ()):
             labels = f'from="{link["from"]}",to="{link["to"]}"'
             lines += _link_numbers(link, labels, "_in")
@@ -127,6 +128,20 @@ def prometheus_text(report: dict[str, Any]) -> str:
         labels = f'from="{link["from"]}",to="{link["to"]}"'
         lines += _link_numbers(link, labels, "")
     return "\n".join(sorted(lines)) + "\n"
+
+
+def _slot_numbers(figures: dict[str, Any], labels: str) -> list[str]:
+    """Figures of a node among several of its site: of the slot if it runs the site, of its copy if
+    it stands by.
+    """
+    if "takeovers" not in figures:
+        return []
+    slot = figures.get("slot")
+    lines = [f"isthmus_slot_held{{{labels}}} {int(slot is not None)}"]
+    if slot is not None:
+        away_s = slot["journal_away_s"] or 0
+        lines += _numbers({**slot, "journal_away_s": away_s}, labels, "isthmus_slot")
+    return lines + _numbers(figures.get("copy", {}), labels, "isthmus_copy")
 
 
 def _link_numbers(link: dict[str, Any], labels: str, way: str) -> list[str]:

@@ -18,7 +18,7 @@ from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
 from federation.mesh import EnsemblePlace, JournalPlace
 from relay.cluster.coordination import Coordination
-from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
+from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
@@ -118,6 +118,7 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
     """
     machine = this_machine()
     cluster = cluster_of(book, site)
+    progress = CopyProgress()
     member = ClusterMember(node, machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex())
 
     def connected(report: Callable[[str], None]) -> AbstractAsyncContextManager[SlotTurns]:
@@ -129,8 +130,11 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
         boot_id=lambda: str(uuid.uuid4()),
         shares_power=False,
         open_state=shared(
-            connected, lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES)
+            connected,
+            lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES),
+            progress,
         ),
+        copy_report=progress.report,
     )
 
 

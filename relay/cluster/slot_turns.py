@@ -65,6 +65,30 @@ class ClusterMember:
             return cls("", "", "")
 
 
+class CopyProgress:
+    """How far the copy of a node that stands by has followed the journal."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to stand by, with a copy of which nothing is known yet."""
+        self._row: int | None = None
+        self._followed_at: float | None = None
+
+    def reached(self, row: int) -> None:
+        """Note that the copy has the journal up to its present end, behind `row`."""
+        self._row, self._followed_at = row, asyncio.get_running_loop().time()
+
+    def report(self) -> dict[str, Any]:
+        """Return the copy's last row, and the seconds since the copy had the journal's end; None
+        before the copy has had it.
+        """
+        at = self._followed_at
+        followed_s = None if at is None else asyncio.get_running_loop().time() - at
+        return {"row": self._row, "followed_s": followed_s}
+
+
 class SlotTurns:
     """Turns of one node at one slot."""
 
@@ -121,7 +145,9 @@ class SlotTurns:
 
     # -- following ---------------------------------------------------------------------------
 
-    async def stand_by(self, copy: SlotCopy, report: Callable[[str], None]) -> None:
+    async def stand_by(
+        self, copy: SlotCopy, report: Callable[[str], None], progress: CopyProgress
+    ) -> None:
         """Follow the journal until this node should take the slot."""
         reason = ""
         while True:
@@ -143,7 +169,7 @@ class SlotTurns:
                 log.info("%s", text)
                 reason = text
                 report(text)
-            await self._follow(copy, seen)
+            await self._follow(copy, seen, progress)
 
     async def _is_claimed(self, seen: CoordinationEntry | None) -> bool:
         """Add this node's entry, if it may. Return True if the entry is this node's."""
@@ -176,7 +202,9 @@ class SlotTurns:
             return False
         return ownership is not None and ownership.owner.node == self._member.node
 
-    async def _follow(self, copy: SlotCopy, seen: CoordinationEntry | None) -> None:
+    async def _follow(
+        self, copy: SlotCopy, seen: CoordinationEntry | None, progress: CopyProgress
+    ) -> None:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
         # Rows may have been deleted before this, but not while it follows.
@@ -186,6 +214,7 @@ class SlotTurns:
                 with contextlib.suppress(JournalAway):
                     await catch_up(self._journal, copy, is_behind=is_behind)
                     is_behind = False
+                    progress.reached(copy.last_row)
                 done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
                 if done:
                     watching.result()
@@ -290,14 +319,19 @@ Connect = Callable[[Callable[[str], None]], AbstractAsyncContextManager[SlotTurn
 """Connect a node to journal and coordination; the argument is called with what is waited for."""
 
 
-def shared(connect: Connect, open_copy: Callable[[Path], SlotCopy]) -> OpenState:
-    """Return the way to a state that the site's nodes share: each has a copy in its own folder."""
+def shared(
+    connect: Connect, open_copy: Callable[[Path], SlotCopy], progress: CopyProgress
+) -> OpenState:
+    """Return the way to a state that the site's nodes share: each has a copy in its own folder,
+    whose `progress` is noted while the node stands by.
+    """
 
     @asynccontextmanager
     async def open_state(folder: Path, report: Callable[[str], None]) -> AsyncIterator[HeldState]:
+        progress.begin()
         try:
             async with connect(report) as turns, _opened(open_copy, folder) as copy:
-                await turns.stand_by(copy, report)
+                await turns.stand_by(copy, report, progress)
                 try:
                     store, owner = await turns.take(copy)
                     try:

@@ -104,6 +104,8 @@ class SiteNode:
         """Stages of the present run; None until the log was checked."""
         self.shared_state: Callable[[], dict[str, Any]] | None = None
         """Figures of the state while the node has it, where the site's nodes share the state."""
+        self.takeovers = 0
+        """Number of times that this node has taken a state that the site's nodes share."""
         self.waiting = Waiting()
         """Messages in the site's own queues, for the mesh or for people."""
         self._names = Names(mesh.name)
@@ -125,6 +127,8 @@ class SiteNode:
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
         self._machine = machine or this_machine()
+        self.copy_report = self._machine.copy_report
+        """Figures of the node's copy while it stands by, where the site's nodes share the state."""
         holder = holder_of(folder, self._machine.boot_id())
         self._brokers = brokers or RabbitBrokers(site, holder)
         self._bad_records = BadRecords(self._names.quarantine)
@@ -241,6 +245,7 @@ class SiteNode:
                 if opened is not None:
                     self.stage = "starting"
                     self.shared_state = opened.report
+                    self.takeovers += 1
                     # Before the state ends, which takes a while in which a mesh may come.
                     held.callback(self._let_go)
                     await self._run_with(opened)

@@ -36,6 +36,10 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         report["connected_to"] = dict(connected)
     if node.shared_state is not None:
         report["slot"] = node.shared_state()
+    if node.copy_report is not None:
+        report["takeovers"] = node.takeovers
+        if node.stage == STANDBY:
+            report["copy"] = node.copy_report()
     stages = node.stages
     if stages is not None:
         metrics = stages.packer.metrics

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from relay.admin.access import AdminUnavailable
-from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer
+from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer, prometheus_text
 
 REPORT = {
     "pid": 1,
@@ -47,6 +47,49 @@ async def test_it_answers_health_status_and_metrics() -> None:
     assert 'isthmus_lane_sent{from="tokyo",to="paris",lane="bulk"} 2' in metrics
     assert 'isthmus_lane_up{from="tokyo",to="paris",lane="normal",state="running"} 1' in metrics
     await admin.close()
+
+
+SLOT = {"epoch": 3, "rows": 1200, "waiting_bytes": 9, "journal_away_s": None}
+
+
+@pytest.mark.parametrize(
+    ("figures", "lines"),
+    [
+        ({}, set()),
+        (
+            {"takeovers": 1, "slot": SLOT},
+            {
+                *('isthmus_site_takeovers{site="paris"} 1', 'isthmus_slot_held{site="paris"} 1'),
+                *('isthmus_slot_epoch{site="paris"} 3', 'isthmus_slot_rows{site="paris"} 1200'),
+                'isthmus_slot_waiting_bytes{site="paris"} 9',
+                'isthmus_slot_journal_away_s{site="paris"} 0',
+            },
+        ),
+        (
+            {"takeovers": 0, "copy": {"row": 1199, "followed_s": 0.2}},
+            {
+                *('isthmus_site_takeovers{site="paris"} 0', 'isthmus_slot_held{site="paris"} 0'),
+                'isthmus_copy_row{site="paris"} 1199',
+                'isthmus_copy_followed_s{site="paris"} 0.2',
+            },
+        ),
+        (
+            {"takeovers": 0, "copy": {"row": None, "followed_s": None}},
+            {'isthmus_site_takeovers{site="paris"} 0', 'isthmus_slot_held{site="paris"} 0'},
+        ),
+    ],
+)
+def test_a_node_among_several_has_metrics_of_slot_and_copy(
+    figures: dict[str, object], lines: set[str]
+) -> None:
+    text = prometheus_text({"sites": {"paris": figures}, "links": []})
+    assert set(filter(None, text.splitlines())) == lines
+
+
+def test_the_metrics_say_how_long_the_journal_has_been_away() -> None:
+    figures = {"takeovers": 1, "slot": {**SLOT, "journal_away_s": 12.5}}
+    text = prometheus_text({"sites": {"paris": figures}, "links": []})
+    assert 'isthmus_slot_journal_away_s{site="paris"} 12.5' in text.splitlines()
 
 
 async def test_a_connection_that_is_kept_does_not_hold_up_the_end() -> None:

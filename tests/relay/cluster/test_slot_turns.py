@@ -17,7 +17,7 @@ from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
 from relay.cluster.coordination import CoordinationEntry
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.slot_turns import ClusterMember, SlotTurns, shared
+from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
 from relay.node.start import NodeStopped
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -45,6 +45,7 @@ class Node:
         self.reasons: list[str] = []
         self.fenced: list[SlotFenced] = []
         self.written: list[bytes] = []
+        self.progress = CopyProgress()
         self._site = site
         self._member = ClusterMember(name, run or f"run of {name}", place or f"place of {name}")
         self.journal = MemoryJournal(site.slot)
@@ -74,7 +75,7 @@ class Node:
         return SlotCopy(self.local, TABLES)
 
     async def _live(self) -> None:
-        open_state = shared(self._connect, self._copy)
+        open_state = shared(self._connect, self._copy, self.progress)
         while True:
             try:
                 async with open_state(Path(), self.reasons.append) as held:
@@ -192,6 +193,27 @@ async def test_a_frozen_node_is_replaced_and_refused_when_it_wakes() -> None:
     assert set(one.written) <= other.keys
     await let_pass(5)
     assert set(other.written[:-10]) <= one.keys, "the node follows now"
+    await one.stop()
+    await other.stop()
+
+
+@in_virtual_time
+async def test_a_node_that_stands_by_knows_how_far_its_copy_is() -> None:
+    site = Site()
+    one = Node(site, "paris-a").start()
+    await becomes_owner(one, 0.5)
+    other = Node(site, "paris-b")
+    assert other.progress.report() == {"row": None, "followed_s": None}
+    other.start()
+    await let_pass(10)
+    seen = other.progress.report()
+    assert seen["row"] == other.last_row > 50
+    assert seen["followed_s"] < 0.5
+    other.journal.trouble.away = True
+    await let_pass(60)
+    seen = other.progress.report()
+    assert seen["row"] == other.last_row < one.last_row - 500
+    assert 59 < seen["followed_s"] < 61
     await one.stop()
     await other.stop()
 
