@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -70,6 +70,7 @@ class CassandraStartError(Exception):
 class CassandraNodes:
     """Private Cassandra in `folder`. Use as `async with`, or call `start` and `stop`. With `tls` it
     asks clients for certificates, and maybe for passwords: it has SUPERUSER then.
+    `settings` are more of cassandra.yaml.
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class CassandraNodes:
         tls: ServerTls | None = None,
         *,
         asks_password: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self._tls = tls
         self._asks_password = asks_password
+        self._more = settings or {}
         self.addresses = [f"127.0.0.{number}" for number in range(1, count + 1)]
         self.port, self._storage_port = free_ports(2)
         self._folder = folder
@@ -200,6 +203,7 @@ class CassandraNodes:
             "concurrent_writes": 8,
             **({"authenticator": "PasswordAuthenticator"} if self._asks_password else {}),
             **({} if self._tls is None else {"client_encryption_options": _encryption(self._tls)}),
+            **self._more,
         }
 
     def _token(self, address: str) -> int:

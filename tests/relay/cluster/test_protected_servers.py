@@ -3,69 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from federation.mesh import TlsFiles
 from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-from tests.certificates import Authority
+from tests.protected_servers import CLIENTS, Protected
 from tests.waiting import until
 
-TOP = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.long
-
-
-def files_of(authority: Authority, folder: Path, name: str, trusted: Authority) -> TlsFiles:
-    """Write a client's files: a certificate of `authority`, and whom the client trusts."""
-    certificate, key = authority.issues(name=name).write(folder, name)
-    ca = folder / f"{name}-ca.pem"
-    ca.write_bytes(trusted.certificate)
-    return TlsFiles(str(ca), str(certificate), str(key))
-
-
-class Protected:
-    """Both servers with one authority, the files of a node, and those of a stranger."""
-
-    def __init__(self, folder: Path) -> None:
-        authority, other = Authority("the site's"), Authority("somebody's")
-        self.node = files_of(authority, folder, "node", authority)
-        self.stranger = files_of(other, folder, "stranger", authority)
-        self.deceived = files_of(authority, folder, "deceived", other)
-        pair = authority.issues(name="server")
-        self.pair = folder / "server.pem"
-        self.pair.write_bytes(pair.key + pair.certificate)
-        self.zookeeper: Any = None
-        self.cassandra: Any = None
-
-    def context(self, files: TlsFiles) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=files.ca)
-        context.load_cert_chain(files.certificate, files.key)
-        return context
 
 
 @pytest.fixture
 async def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Protected]:
-    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
-    from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
-    from isthmus.cluster_parts.server_tls import ServerTls
-    from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
-
-    made = Protected(tmp_path)
-    tls = ServerTls(made.pair, Path(made.node.ca), made.context(made.node))
-    async with AsyncExitStack() as servers:
-        made.zookeeper, made.cassandra = await asyncio.gather(
-            servers.enter_async_context(ZookeeperNodes(tmp_path / "zookeeper", 1, tls)),
-            servers.enter_async_context(
-                CassandraNodes(tmp_path / "cassandra", 1, tls, asks_password=True)
-            ),
-        )
-        yield made
+    monkeypatch.syspath_prepend(CLIENTS)
+    async with Protected.started(tmp_path) as started:
+        yield started
 
 
 async def test_nodes_are_known_by_certificate_and_password_and_others_are_refused(
