@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from isthmus.brokers.installation import RabbitMQInstallation
@@ -54,17 +55,59 @@ async def test_up_runs_all_nodes_of_a_site_and_starts_a_killed_one_again(
     )
     async with up_mesh(tmp_path, text, rabbitmq) as up:
         runs = await one_runs(up)
+        assert await holds_the_slot(tmp_path) == {name: name == runs for name in NODES}
+        await until(lambda: nodes_are_well(up), "doctor finds nothing about the nodes", 60)
         record = read_record(tmp_path / "state")
         assert record is not None
         child = record.child("node", f"tokyo.{runs}")
         assert child is not None
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
-        assert await one_runs(up, other_than=runs) != runs
+        later = await one_runs(up, other_than=runs)
+        assert later != runs
+        assert await holds_the_slot(tmp_path) == {name: name == later for name in NODES}
         up.write(text.replace('"a", ', ""))
         code, said = await up.run("apply")
         assert code == 0, said
         await until(lambda: len_of(tmp_path) == 3, "the node that was taken out has ended", 60)
+
+
+async def metrics(folder: Path, node: str) -> dict[str, float]:
+    """Metrics of a node of tokyo by name, without their labels."""
+    where = json.loads((folder / f"state/sites/tokyo/nodes/{node}/node.json").read_text())
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{where['admin_port']}") as client:
+        lines = (await (await client.get("/metrics")).text()).splitlines()
+    named = (line.rpartition(" ") for line in lines)
+    return {name.partition("{")[0]: float(value) for name, _, value in named}
+
+
+async def holds_the_slot(folder: Path) -> dict[str, bool]:
+    """Whether each node has the site, by its metrics, which have more of it accordingly."""
+    found = {}
+    for node in NODES:
+        has = await metrics(folder, node)
+        found[node] = has["isthmus_slot_held"] == 1
+        if found[node]:
+            assert has["isthmus_site_takeovers"] > 0
+            assert has["isthmus_slot_rows"] > 0
+            assert has["isthmus_slot_epoch"] > 0
+            assert has["isthmus_slot_waiting_bytes"] < 2**20
+            assert has["isthmus_slot_journal_away_s"] == 0
+        else:
+            assert "isthmus_site_takeovers" in has
+            assert has["isthmus_copy_row"] > 0
+            assert has["isthmus_copy_followed_s"] < 10
+    return found
+
+
+async def nodes_are_well(up: UpMesh) -> bool:
+    """True if `isthmus doctor` has nothing to say of the site's servers and nodes."""
+    _, said = await up.run("doctor", "--site", "tokyo", "--json")
+    by_subject = {one["subject"]: one for one in json.loads(said)["findings"]}
+    subjects = ("ZooKeeper", "Cassandra", "commit log", "keyspace", "nodes")
+    return all(by_subject[one]["grade"] == "ok" for one in subjects) and not by_subject.keys() & {
+        *("schema", "copies", "journal", "cluster")
+    }
 
 
 def len_of(folder: Path) -> int:
