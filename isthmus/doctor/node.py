@@ -14,7 +14,8 @@ from relay.packing.egress_acks import WAITING
 def examine_node(report: dict[str, Any], mesh: Mesh, found: Findings) -> None:
     """Examine a site's part of a status report."""
     state, reason = report["state"], report.get("reason", "")
-    start = f"isthmus relay FILE --site {found.site}, or `isthmus up`"
+    node = " --node NAME" if mesh.sites[found.site].nodes is not None else ""
+    start = f"isthmus relay FILE --site {found.site}{node}, or `isthmus up`"
     if state == "running":
         found.ok("node", "runs")
     elif state == "stopped":

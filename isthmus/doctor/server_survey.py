@@ -31,7 +31,12 @@ from isthmus.doctor.server_facts import (
     SlotFacts,
 )
 from isthmus.doctor.server_probe import WITHIN_S, ask_cassandra, ask_member
-from relay.cluster.coordination import CoordinationAway, CoordinationRefused
+from relay.cluster.coordination import (
+    Coordination,
+    CoordinationAway,
+    CoordinationEntry,
+    CoordinationRefused,
+)
 from relay.cluster.site_cluster import SLOT
 from relay.cluster.slot_turns import ClusterMember
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
@@ -40,6 +45,7 @@ T = TypeVar("T")
 
 LOGIN_WITHIN_S = 3.0
 _POLL_S = 0.05
+_AGAIN_S = 0.5
 
 
 async def ensemble_facts(access: ZookeeperAccess) -> EnsembleFacts:
@@ -52,7 +58,7 @@ async def ensemble_facts(access: ZookeeperAccess) -> EnsembleFacts:
     try:
         async with _logged_in(replace(access, hosts=",".join(serving))) as coordination:
             nodes = await coordination.names("nodes")
-            owner = await coordination.read(f"slots/{SLOT}/owner")
+            owner = await _owner(coordination, 2 * access.session_s if nodes else 0)
     except CoordinationRefused as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error), is_refused=True))
     except CoordinationAway as error:
@@ -74,6 +80,17 @@ async def _logged_in(access: ZookeeperAccess) -> AsyncIterator[ZookeeperCoordina
         yield coordination
     finally:
         await coordination.close()
+
+
+async def _owner(coordination: Coordination, patience_s: float) -> CoordinationEntry | None:
+    """Return the owner's entry, after a takeover that is under way."""
+    loop = asyncio.get_running_loop()
+    limit = loop.time() + patience_s
+    while True:
+        owner = await coordination.read(f"slots/{SLOT}/owner")
+        if owner is not None or loop.time() >= limit:
+            return owner
+        await asyncio.sleep(_AGAIN_S)
 
 
 async def journal_facts(access: CassandraAccess) -> JournalFacts:

@@ -278,7 +278,7 @@ def judge_nodes(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None
         found.fault(
             subject,
             f"nobody runs the site, though {few(there)} could",
-            "wait a few seconds: perhaps a takeover is under way; then see `isthmus status`",
+            "`isthmus status` has the reason of each node; its log has more",
         )
     else:
         found.ok(subject, f"{facts.owner} runs the site, of {', '.join(there)}")

@@ -66,7 +66,7 @@ class ClusterMember:
 
 
 class CopyProgress:
-    """How far the copy of a node that stands by has followed the journal."""
+    """Progress of the copy of a node that stands by."""
 
     def __init__(self) -> None:
         self.begin()

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from federation.mesh import AdminAccess, BrokerAddress, BrokerAuth, Site, TlsFiles
+from federation.mesh import (
+    AdminAccess,
+    BrokerAddress,
+    BrokerAuth,
+    EnsemblePlace,
+    JournalPlace,
+    NodeGroup,
+    Site,
+    TlsFiles,
+)
 from isthmus.doctor.certificates import WARN_BEFORE, examine_certificates
 from isthmus.doctor.finding import Finding, Findings, Grade
 from tests.certificates import DAY, Authority, replaced
@@ -45,6 +54,23 @@ def test_a_certificate_is_told_before_it_is_refused(
     (finding,) = found_of(with_tls(tmp_path))
     assert finding.grade is grade
     assert f"relay.pem {said}" in finding.said
+
+
+def test_a_certificate_for_cassandra_is_renewed_with_a_restart(tmp_path: Path) -> None:
+    files = {}
+    for name in ("zookeeper", "cassandra"):
+        ends = WARN_BEFORE - timedelta(hours=1)
+        pair = AUTHORITY.issues(begins=-DAY, ends=ends).write(tmp_path, name)
+        files[name] = TlsFiles("", *map(str, pair))
+    group = NodeGroup(
+        EnsemblePlace(("z:1",), tls=files["zookeeper"]),
+        JournalPlace(("c:1",), "dc1", "paris", tls=files["cassandra"]),
+    )
+    mends = [finding.mend for finding in found_of(Site("paris", "paris", nodes=group))]
+    assert mends == [
+        "renew the file: nothing has to be restarted for it",
+        "renew the file: then restart the site's nodes in turn",
+    ]
 
 
 def test_of_many_authorities_the_last_one_counts(tmp_path: Path) -> None:

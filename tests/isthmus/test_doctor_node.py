@@ -10,6 +10,8 @@ from isthmus.doctor.finding import Finding, Findings, Grade
 from isthmus.doctor.node import examine_formats, examine_links, examine_node
 from tests.federation.meshes import TRIANGLE, mesh_of
 
+CLUSTER = "cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}"
+
 
 def of_node(state: str, **more: Any) -> Finding:
     found = Findings("paris")
@@ -34,6 +36,14 @@ def test_each_state_of_a_node_has_its_mend(state: str, grade: Grade, mend: str) 
     finding = of_node(state)
     assert finding.grade is grade
     assert mend in finding.mend
+
+
+@pytest.mark.parametrize(("cluster", "mend"), [("", "--site paris,"), (CLUSTER, "--node NAME,")])
+def test_a_node_among_several_is_started_with_a_name(cluster: str, mend: str) -> None:
+    found = Findings("paris")
+    mesh = mesh_of(TRIANGLE.replace("paris: {}", f"paris: {{{cluster}}}"))
+    examine_node({"state": "down", "reason": "why"}, mesh, found)
+    assert mend in found.all[0].mend
 
 
 @pytest.mark.parametrize(("core", "says"), [("native", "native"), ("pure", "`make setup`")])

@@ -49,11 +49,14 @@ class Examined:
 
     def log_in(self, server: dict[str, Any], user: str, password: str, files: TlsFiles) -> None:
         tls = {"ca": files.ca, "certificate": files.certificate, "key": files.key}
-        server |= {"user": user, "password": f"file:{self._password(user)}", "tls": tls}
+        server |= {"user": user, "password": self.password_of(user), "tls": tls}
         self.set_password(user, password)
 
     def set_password(self, user: str, password: str) -> None:
         self._password(user).write_text(password)
+
+    def password_of(self, user: str) -> str:
+        return f"file:{self._password(user)}"
 
     def _password(self, user: str) -> Path:
         return self._folder / f"{user}.password"
@@ -204,6 +207,11 @@ async def test_a_protected_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
             with frozen(servers.zookeeper.pid(0), cassandra.pid(cassandra.addresses[0])):
                 await nobody_answers("no answer within 2 s", "no answer within 2 s")
+
+            site.zookeeper["password"] = "env:NO_SUCH_PASSWORD"
+            (fault,) = (await site.wrong())["fault"]
+            assert fault.startswith("cluster: no password in")
+            site.zookeeper["password"] = site.password_of("paris")
 
         await servers.zookeeper.stop()
         await cassandra.stop()

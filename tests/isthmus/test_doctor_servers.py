@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +21,20 @@ from isthmus.doctor.server_facts import (
     SlotFacts,
 )
 from isthmus.doctor.site_servers import (
+    examine_servers,
     judge_ensemble,
     judge_journal,
     judge_nodes,
     judge_reports,
 )
+from isthmus.known.address_book import address_book
+from tests.federation.meshes import mesh_of
 
 FAULT, WARNING, UNKNOWN = Grade.FAULT, Grade.WARNING, Grade.UNKNOWN
+MESH = mesh_of(
+    "mesh: acme\ntopology: complete\n"
+    "sites: {paris: {cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}}, tokyo: {}}\n"
+)
 MEMBERS = [ServerAnswer(f"z{number}:2181") for number in range(3)]
 ENSEMBLE = EnsembleFacts(members=MEMBERS, nodes=["a", "b"], owner="a")
 PLACE = JournalPlace(("c0:9042", "c1:9042", "c2:9042"), "dc1", "paris")
@@ -80,6 +89,15 @@ def check(findings: list[Finding], grade: Grade, said: str, mend: str) -> None:
     assert finding.grade is grade
     assert said in finding.said
     assert mend in finding.mend
+
+
+async def test_without_the_clients_nothing_is_known_of_the_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "isthmus.doctor.server_survey", None)
+    found = Findings("paris")
+    await examine_servers(address_book(MESH, tmp_path), "paris", {}, found)
+    check(found.all, UNKNOWN, "is not installed here", "pip install 'isthmus[cluster]'")
 
 
 def test_a_site_that_is_well_has_nothing_wrong() -> None:
@@ -285,7 +303,7 @@ def test_the_format_of_a_row_is_readable_without_the_rest() -> None:
     ("nodes", "owner", "grade", "said", "mend"),
     [
         ([], "", FAULT, "none is connected to ZooKeeper", "isthmus relay FILE --site paris"),
-        (["a", "b"], "", FAULT, "nobody runs the site, though a, b could", "wait a few seconds"),
+        (["a", "b"], "", FAULT, "nobody runs the site, though a, b could", "`isthmus status` has"),
         (["a", "b", "x"], "a", WARNING, "x of another mesh file", "the same file"),
     ],
 )
