@@ -72,7 +72,7 @@ def judge_ensemble(facts: EnsembleFacts, found: Findings) -> None:
     if not serving and any(not one.why_not for one in facts.members):
         found.fault(
             subject,
-            f"no majority: {counted(count - len(_without(facts.members)), 'member')} of {count} "
+            f"no majority: of {counted(count, 'member')} {count - len(_without(facts.members))} "
             "answer, and none serves: nothing stops, and no node takes over",
             "start the members that do not answer, or mend the network between them",
         )
@@ -86,7 +86,7 @@ def judge_ensemble(facts: EnsembleFacts, found: Findings) -> None:
             else "look into the members' logs, and at `tls:` of `zookeeper:`",
         )
     elif serving:
-        found.ok(subject, f"{len(serving)} of {counted(count, 'member')} serve")
+        found.ok(subject, f"members that serve: {len(serving)} of {count}")
     if count < _SAFE:
         found.warn(
             subject,
@@ -126,7 +126,7 @@ def judge_journal(facts: JournalFacts, place: JournalPlace, found: Findings) -> 
         )
     if not facts.hosts:
         return
-    found.ok(subject, f"{len(facts.hosts)} of {counted(len(facts.answers), 'host')} let us in")
+    found.ok(subject, f"hosts that let us in: {len(facts.hosts)} of {len(facts.answers)}")
     _settings(facts, found)
     _schema(facts, found)
     _clocks(facts, found)

@@ -28,8 +28,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.long
 
 WELL = {
-    ("ZooKeeper", "1 of 1 member serve"),
-    ("Cassandra", "1 of 1 host let us in"),
+    ("ZooKeeper", "members that serve: 1 of 1"),
+    ("Cassandra", "hosts that let us in: 1 of 1"),
     ("commit log", "is written before an answer"),
     ("keyspace", "isthmus_acme_paris has 1 copy in datacenter1"),
     ("nodes", "a runs the site, of a"),
@@ -241,7 +241,7 @@ async def test_an_ensemble_that_loses_its_majority(
     monkeypatch.syspath_prepend(CLIENTS)
     async with ZookeeperNodes(tmp_path / "zookeeper", 3) as zookeeper:
         site = Examined(tmp_path / "site", zookeeper.hosts, "127.0.0.1:1")
-        assert ("ZooKeeper", "3 of 3 members serve") in {
+        assert ("ZooKeeper", "members that serve: 3 of 3") in {
             (one["subject"], one["said"]) for one in await site.findings()
         }
         os.kill(zookeeper.pid(0), signal.SIGKILL)
@@ -250,7 +250,7 @@ async def test_an_ensemble_that_loses_its_majority(
 
         async def has_none() -> bool:
             faults = await said(site, "fault")
-            return any("no majority: 1 member of 3 answer" in one for one in faults)
+            return any("no majority: of 3 members 1 answer" in one for one in faults)
 
         await until(has_none, "the last member notices that it is alone", 30)
 

@@ -135,7 +135,7 @@ def idle(number: int) -> ServerAnswer:
         (
             members(idle(0), idle(1), idle(2), nodes=None),
             FAULT,
-            "no majority: 3 members of 3 answer, and none serves",
+            "no majority: of 3 members 3 answer, and none serves",
             "start the members",
         ),
         (
@@ -165,7 +165,7 @@ def test_an_ensemble(facts: EnsembleFacts, grade: Grade, said: str, mend: str) -
 def test_a_lost_majority_is_named_beside_the_members_that_are_away() -> None:
     findings = wrong(of_ensemble(members(silent(0), silent(1), idle(2), nodes=None)))
     assert [one.grade for one in findings] == [WARNING, WARNING, FAULT]
-    assert "no majority: 1 member of 3 answer" in findings[-1].said
+    assert "no majority: of 3 members 1 answer" in findings[-1].said
 
 
 def host(**differs: Any) -> JournalFacts:
