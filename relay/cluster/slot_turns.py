@@ -287,7 +287,12 @@ class SlotTurns:
                     now = None if ownership is None else ownership.owner
                     if now != owner:
                         raise SlotFenced(owner.epoch, now)
-                    # Another node's that has not taken the slot yet, or a former session's.
+                    if ClusterMember.of(seen).place == self._member.place:
+                        # Of this node before it began again: once the session of that entry ends, a
+                        # node that stands by would be quicker to add its own.
+                        await self._coordination.remove(self._path)
+                        continue
+                    # Another node's that has not taken the slot yet.
                     await asyncio.sleep(_AGAIN_S)
             except (CoordinationAway, JournalAway):
                 await asyncio.sleep(_AGAIN_S)

@@ -285,6 +285,26 @@ async def test_a_node_that_was_killed_takes_the_slot_back_from_its_own_entry() -
 
 
 @in_virtual_time
+async def test_the_end_of_a_killed_node_s_session_takes_the_slot_from_nobody() -> None:
+    site = Site()
+    killed = Node(site, "paris-a", run="killed run").start()
+    await becomes_owner(killed, 0.5)
+    await killed.stop()
+    session, entry = object(), ClusterMember("paris-a", "killed run", "place of paris-a").encoded()
+    site.ensemble.entries["slots/0/owner"] = (entry, session)
+    site.ensemble.away = True
+    again, other = Node(site, "paris-a").start(), Node(site, "paris-b").start()
+    await becomes_owner(again, 0.5)
+    site.ensemble.away = False
+    await let_pass(2 * SESSION_S)
+    site.ensemble.expire(session)
+    await let_pass(10 * SESSION_S)
+    assert (again.turns, other.turns) == (1, 0)
+    await again.stop()
+    await other.stop()
+
+
+@in_virtual_time
 async def test_the_second_node_of_one_name_is_told_and_ends() -> None:
     site = Site()
     one = Node(site, "paris-a", place="one machine", run="one").start()
