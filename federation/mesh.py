@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.lanes import NORMAL, NORMAL_NUMBER, Lane, RateSchedule
+from federation.slots import ONE_SLOT, SlotMap, SlotPair, slot_pairs
 
 RETENTION_MARGIN_S = 900.0
 """Least time that data is kept beyond the outage window."""
@@ -361,6 +362,8 @@ class Site:
     """Members of each relay queue and of the log; None: one for each broker node."""
     nodes: NodeGroup | None = None
     """Nodes of the site, if it has several; else its one node has the state on its own disk."""
+    slots: SlotMap = ONE_SLOT
+    """Slots that the site's work is cut into."""
 
     @property
     def is_cluster(self) -> bool:
@@ -389,10 +392,23 @@ class Link:
     """Lane of a link that carries this lane alone. Empty for the link itself, which carries the
     normal lane, and all messages in a mesh without lanes.
     """
+    slots: SlotPair | None = None
+    """Slots between which a strand runs; None between sites of one slot each."""
 
     @property
     def name(self) -> str:
-        return f"{self.line_name}.{self.lane}" if self.lane else self.line_name
+        return f"{self.line_name}{self.strand}"
+
+    @property
+    def strand(self) -> str:
+        """End of the name, by which strands of one link differ; empty for the link itself."""
+        return "".join(f".{part}" for part in (self.lane, self.slots) if part)
+
+    def slot_at(self, site: str) -> int:
+        """Return the slot of the strand's end at one of its two sites."""
+        if self.slots is None:
+            return 0
+        return self.slots.sender if site == self.sender else self.slots.receiver
 
     @property
     def line_name(self) -> str:
@@ -444,13 +460,16 @@ class Mesh:
         return tuple(link for link in self.links if link.receiver == site)
 
     def strands(self, link: Link) -> tuple[Link, ...]:
-        """Return the links that carry the lanes of a link, in the order of the lanes: the link
-        itself, and one more for each lane but the normal one.
+        """Return the links that carry parts of a link, for each lane in the order of the lanes, and
+        for each pair of slots; the link itself where there are none of either.
         """
-        if not self.lanes:
-            return (link,)
+        lanes = ["" if lane.name == NORMAL else lane.name for lane in self.lanes] or [""]
+        sites = self.sites
+        pairs = slot_pairs(sites[link.sender].slots, sites[link.receiver].slots) or (None,)
         return tuple(
-            link if lane.name == NORMAL else replace(link, lane=lane.name) for lane in self.lanes
+            replace(link, lane=lane, slots=pair) if lane or pair else link
+            for lane in lanes
+            for pair in pairs
         )
 
     @property

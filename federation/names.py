@@ -6,7 +6,8 @@ them), so no name is a prefix of another by accident: rights of site `a` never c
 site `a-b`.
 
 A lane's objects bear the link's names with the lane behind, so that a mesh that gets lanes keeps
-its present links.
+its present links. The objects of a site's further slots bear those of its first with the slot
+behind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from federation.mesh import Link
+from federation.mesh import Link, Mesh
 
 MAX_NAME_BYTES = 255
 """Limit of AMQP, streams and RabbitMQ's users."""
@@ -37,9 +38,10 @@ class NameTooLong(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of one mesh. Every method raises NameTooLong."""
+    """Names of one mesh, and of one slot at its sites. Every method raises NameTooLong."""
 
     mesh: str
+    slot: int = 0
 
     @property
     def prefix(self) -> str:
@@ -58,42 +60,42 @@ class Names:
 
     @property
     def log(self) -> str:
-        """Stream that is a site's log."""
-        return self._made("log", "the name of the mesh")
+        """Stream that is the log of a site's slot."""
+        return self._of_slot("log")
 
     @property
     def packer_lock(self) -> str:
         """Exclusive queue whose owner may consume egress."""
-        return self._made("lock.packer", "the name of the mesh")
+        return self._of_slot("lock.packer")
 
     @property
     def deliverer_lock(self) -> str:
         """Exclusive queue whose owner may publish locally."""
-        return self._made("lock.deliverer", "the name of the mesh")
+        return self._of_slot("lock.deliverer")
 
     @property
     def packer_lease(self) -> str:
         """Lease in place of the packer's lock on a cluster: a quorum queue, and its exchange."""
-        return self._made("lease.packer", "the name of the mesh")
+        return self._of_slot("lease.packer")
 
     @property
     def deliverer_lease(self) -> str:
         """Lease in place of the deliverer's lock on a cluster: a quorum queue, and its exchange."""
-        return self._made("lease.deliverer", "the name of the mesh")
+        return self._of_slot("lease.deliverer")
 
     @property
     def dead_letters(self) -> str:
         """Queue of messages given up, with reason, count and path; and the exchange that leads to
         it alone, so that writers need no right to the default exchange.
         """
-        return self._made("dead", "the name of the mesh")
+        return self._of_slot("dead")
 
     @property
     def quarantine(self) -> str:
         """Queue of batches that cannot be decoded or are older than the window; and its
         exchange.
         """
-        return self._made("quarantine", "the name of the mesh")
+        return self._of_slot("quarantine")
 
     @property
     def deliverer_mark(self) -> str:
@@ -104,19 +106,19 @@ class Names:
 
     def link_data(self, link: Link) -> str:
         """Return the exchange that the link's sender publishes batches to."""
-        return self._made(f"data.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
+        return self._made(f"data.{link.sender}.{link.receiver}{link.strand}", _OF_LINK)
 
     def link_acks(self, link: Link) -> str:
         """Return the exchange that the link's receiver publishes welcomes and acks to."""
-        return self._made(f"acks.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
+        return self._made(f"acks.{link.sender}.{link.receiver}{link.strand}", _OF_LINK)
 
     def receiver_queue(self, link: Link) -> str:
         """Return the receiver's exclusive queue, bound to the data exchange."""
-        return self._made(f"link.{link.receiver}.data-from.{link.sender}{_lane(link)}", _OF_LINK)
+        return self._made(f"link.{link.receiver}.data-from.{link.sender}{link.strand}", _OF_LINK)
 
     def sender_queue(self, link: Link) -> str:
         """Return the sender's exclusive queue, bound to the acks exchange."""
-        return self._made(f"link.{link.sender}.acks-from.{link.receiver}{_lane(link)}", _OF_LINK)
+        return self._made(f"link.{link.sender}.acks-from.{link.receiver}{link.strand}", _OF_LINK)
 
     def link_queue_prefix(self, site: str) -> str:
         """Return the beginning of the names of queues that `site` holds at other sites' brokers."""
@@ -175,14 +177,22 @@ class Names:
 
     @property
     def log_policy(self) -> str:
-        """Policy that sets the log's retention."""
+        """Policy that sets the retention of a site's logs."""
         return self._made("log-retention", "the name of the mesh")
+
+    def _of_slot(self, rest: str) -> str:
+        return self._made(f"{rest}.s{self.slot}" if self.slot else rest, "the name of the mesh")
 
     def _made(self, rest: str, made_from: str) -> str:
         name = self.prefix + rest
         if len(name.encode()) > MAX_NAME_BYTES:
             raise NameTooLong(name, made_from)
         return name
+
+
+def slot_names(mesh: Mesh, site: str) -> tuple[Names, ...]:
+    """Return the names of each slot of a site, the first slot's first."""
+    return tuple(Names(mesh.name, slot) for slot in range(mesh.sites[site].slots.count))
 
 
 def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
@@ -194,10 +204,6 @@ def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
     whole = [_literal(name) for name in names]
     begun = [f"{_literal(prefix)}.*" for prefix in prefixes]
     return f"^(?:{'|'.join(whole + begun)})$"
-
-
-def _lane(link: Link) -> str:
-    return f".{link.lane}" if link.lane else ""
 
 
 def _literal(name: str) -> str:

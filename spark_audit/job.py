@@ -149,6 +149,7 @@ class Audit:
     ) -> AuditReport:
         source.left_out, source.overlap = set(), False
         must_have = {site: stages_of(self.mesh, site) for site in self.mesh.sites}
+        slots = {name: site.slots.count for name, site in self.mesh.sites.items()}
         former = {
             site: Former(tuple(stages_of(last, site)), revisions.left_ms(site))
             for site in set(revisions.site_names().values()) - set(self.mesh.sites)
@@ -166,7 +167,7 @@ class Audit:
             )
             here = replace(listing, files=tuple(files), older=older)
             mine = [one for one in rows if one.uri in named]
-            return judge_books(here, mine, source.bad, must_have, period, former, opened)
+            return judge_books(here, mine, source.bad, must_have, period, former, opened, slots)
 
         books = judged(plan.of_day, self.period, plan.day_opened)
         source.left_out, source.overlap = set(books.not_counted), books.overlap

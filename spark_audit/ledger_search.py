@@ -7,13 +7,13 @@ are opened. Files may lie on any file system that pyarrow reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from relay.ledger.rows import IDENTITY_BYTES
 from spark_audit.judge.expectation import Revisions
-from spark_audit.ledgers.files import LedgerPath, ledger_path, without_copies
+from spark_audit.ledgers.files import LedgerPath, ledger_path, slot_number, without_copies
 
 Row = dict[str, Any]
 """Ledger row by the columns of `relay.ledger.columns.parquet_schema`."""
@@ -49,9 +49,9 @@ class LedgerSearch:
             files, documents = [], []
             for folder in folders:
                 site = folder.rsplit("/", 1)[-1]
-                nodes = [f"{node.path}/ledger" for node in _listed(system, f"{folder}/nodes")]
-                for ledger in (f"{folder}/ledger", folder, *nodes):
-                    files += _files(system, ledger, site)
+                nodes = [node.path for node in _listed(system, f"{folder}/nodes")]
+                for slot, ledger in [(0, folder), *_ledgers(system, [folder, *nodes])]:
+                    files += _files(system, ledger, site, slot)
                     documents += list(_documents(system, ledger, site))
         except (OSError, ValueError, ArrowException) as error:
             raise LedgerNotFound(f"{root}: {error}") from error
@@ -170,9 +170,19 @@ def _folders(system: Any, top: str) -> list[str]:
     return [one.path for one in _listed(system, top) if one.type is fs.FileType.Directory]
 
 
-def _files(system: Any, ledger: str, site: str) -> list[LedgerPath]:
+def _ledgers(system: Any, folders: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the ledgers of the slots in the folders of a site and its nodes, with the slots."""
+    for folder in folders:
+        yield 0, f"{folder}/ledger"
+        for found in _listed(system, f"{folder}/slots"):
+            slot = slot_number(found.path.rsplit("/", 1)[-1])
+            if slot is not None:
+                yield slot, f"{found.path}/ledger"
+
+
+def _files(system: Any, ledger: str, site: str, slot: int) -> list[LedgerPath]:
     return [
-        ledger_path(file.path, file.size, site)
+        ledger_path(file.path, file.size, site, slot)
         for date in _listed(system, ledger)
         if date.base_name.startswith("date=")
         for file in _listed(system, date.path)

@@ -106,7 +106,7 @@ class Absence:
         files = [
             file
             for file in self._search.of_stage("delivered", dates=self._dates)
-            if file.site == site
+            if file.site == site and file.slot == self._slot_of(site, row["exchange"])
         ]
         if not files:
             return "was to have it, and has no ledger for this time: cannot be told"
@@ -153,6 +153,11 @@ class Absence:
         return (
             f"was to have it, has no row of it, and tells up to {until:%Y-%m-%d %H:%M:%S}: pending"
         )
+
+    def _slot_of(self, site: str, exchange: str) -> int:
+        """Return the site's slot that has the exchange."""
+        mesh = self._search.revisions.last_with(site)
+        return 0 if mesh is None else mesh.sites[site].slots.of(exchange)
 
     def _seen(self, row: Row) -> list[SeenIncarnation]:
         """Return the rows of each of the origin's incarnations."""

@@ -33,7 +33,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "brokers",
         "destinations | mesh_json | names | reachability",
         "mesh",
-        "durable_file | lanes | signing_keys",
+        "durable_file | lanes | signing_keys | slots",
         "wording",
     ),
     "federation/mesh_file": (

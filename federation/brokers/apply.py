@@ -37,8 +37,14 @@ from federation.brokers.provision import (
     QueueDeclaration,
     declarations,
 )
-from federation.brokers.users import UserDeclaration, guests, put_aside_queues
-from federation.names import Names
+from federation.brokers.users import (
+    UserDeclaration,
+    guests,
+    leases,
+    put_aside_queues,
+)
+from federation.mesh import Mesh
+from federation.names import Names, slot_names
 from federation.wording import counted
 
 
@@ -71,7 +77,8 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
         applying.add(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
         for policy in declared.policies:
-            applying.add(*await policy_in_force(api, names.log, policy))
+            for slot in slot_names(book.mesh, site):
+                applying.add(*await policy_in_force(api, slot.log, policy))
     return applying.report
 
 
@@ -222,7 +229,7 @@ class _Applying:
         why: ManagementError | str = "the mesh file has no `management:` for this site"
         if api is not None:
             try:
-                return await egress_present(api, self._names)
+                return await egress_present(api, self._mesh, self._declared.site)
             except ManagementError as error:
                 why = error
         if self._former is None:
@@ -237,14 +244,15 @@ class _Applying:
         return None
 
 
-async def egress_present(api: ManagementApi, names: Names) -> Applied:
+async def egress_present(api: ManagementApi, mesh: Mesh, site: str) -> Applied:
     """Return the mesh's egress queues and their bindings, without those of the default exchange; of
     the queues of what is put aside, and of leases, the bindings of Isthmus. Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
     queues = await api.get("queues", api.vhost, columns="name") or []
-    leases = names.deliverer_lease, names.packer_lease
-    own, prefix = (*put_aside_queues(names), *leases), names.egress_prefix
+    slots = slot_names(mesh, site)
+    own = {queue for slot in slots for queue in put_aside_queues(slot)} | {*leases(mesh, site)}
+    prefix = Names(mesh.name).egress_prefix
     bindings = (
         BindingDeclaration(binding["source"], binding["destination"], binding["routing_key"])
         for binding in found
@@ -280,7 +288,7 @@ async def preview_site(book: AddressBook, site: str) -> list[str]:
         return [
             *await _changed_users(api, (*declared.users, *guests(book.mesh, site).values())),
             *await _exchanges_and_queues(api, declared),
-            *await _changed_bindings(api, declared, Names(book.mesh.name)),
+            *await _changed_bindings(api, declared, book.mesh),
             *[line for policy in declared.policies for line in await _changed_policy(api, policy)],
         ]
 
@@ -311,8 +319,8 @@ def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
             yield f"! queue {queue.name}: {key} is {found}, not {wanted}"
 
 
-async def _changed_bindings(api: ManagementApi, declared: Declarations, names: Names) -> list[str]:
-    there = (await egress_present(api, names)).bindings
+async def _changed_bindings(api: ManagementApi, declared: Declarations, mesh: Mesh) -> list[str]:
+    there = (await egress_present(api, mesh, declared.site)).bindings
     wanted = frozenset(declared.bindings)
     missing = [f"+ binding {binding}" for binding in declared.bindings if binding not in there]
     return missing + sorted(f"- binding {binding}" for binding in there - wanted)

@@ -20,7 +20,7 @@ from federation.brokers.users import (
     site_users,
 )
 from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
-from federation.names import Names, matching
+from federation.names import Names, matching, slot_names
 
 NEVER_DROP = 2_147_483_647
 """`x-delivery-limit` of all quorum queues of Isthmus: RabbitMQ 4 drops after 20 returns by default,
@@ -118,7 +118,8 @@ def declarations(
     """
     names = Names(mesh.name)
     here = mesh.sites[site]
-    own = (*put_aside_queues(names), *leases(mesh, site))
+    aside = [queue for slot in slot_names(mesh, site) for queue in put_aside_queues(slot)]
+    own = (*aside, *leases(mesh, site))
     leaving = [exchange for exchange in mesh.exchanges.values() if exchange.leaves(site)]
     return Declarations(
         site=site,
@@ -129,9 +130,9 @@ def declarations(
         ),
         queues=(
             *(_egress(names, exchange, here) for exchange in leaving),
-            *map(_quorum, put_aside_queues(names)),
+            *map(_quorum, aside),
             *map(_lease, leases(mesh, site)),
-            _log(names),
+            *map(_log, slot_names(mesh, site)),
         ),
         bindings=(
             *(
@@ -216,4 +217,5 @@ def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
     if site.log.max_bytes is not None:
         # Even with `on_full: block`: the disk is the limit, whatever neighbours send.
         definition["max-length-bytes"] = site.log.max_bytes
-    return PolicyDeclaration(names.log_policy, matching([names.log]), definition)
+    logs = [slot.log for slot in slot_names(mesh, site.name)]
+    return PolicyDeclaration(names.log_policy, matching(logs), definition)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from federation.brokers.credentials import Credentials, SitePasswords
 from federation.mesh import Link, Mesh
-from federation.names import Names, matching
+from federation.names import Names, matching, slot_names
 
 NOT_OURS = r"^(?!isthmus\.)"
 """Pattern of the names that applications may use: all that do not begin with `isthmus.`."""
@@ -92,9 +92,12 @@ def guests(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:
 def _node_users(
     mesh: Mesh, site: str, own: SitePasswords, formerly_delivered: Collection[str]
 ) -> list[UserDeclaration]:
-    names = Names(mesh.name)
-    aside = put_aside_queues(names)
-    deliverer, packer = leases(mesh, site) or ("", "")
+    names, slots = Names(mesh.name), slot_names(mesh, site)
+    aside = [queue for slot in slots for queue in put_aside_queues(slot)]
+    logs = [slot.log for slot in slots]
+    is_cluster = mesh.sites[site].is_cluster
+    deliverers = [slot.deliverer_lease for slot in slots if is_cluster]
+    packers = [slot.packer_lease for slot in slots if is_cluster]
     delivered = {
         exchange.delivers_to for exchange in mesh.exchanges.values() if exchange.reaches(site)
     }
@@ -102,26 +105,24 @@ def _node_users(
         UserDeclaration(
             names.relay_user(site),
             own.relay,
-            configure=matching([names.deliverer_lock]),
-            write=matching(
-                [*sorted(delivered.union(formerly_delivered)), *aside, *_some(deliverer)]
-            ),
-            read=matching([deliverer]) if deliverer else NOTHING,
+            configure=matching(slot.deliverer_lock for slot in slots),
+            write=matching([*sorted(delivered.union(formerly_delivered)), *aside, *deliverers]),
+            read=matching(deliverers) if deliverers else NOTHING,
         ),
         UserDeclaration(
             names.packer_user(site),
             own.packer,
-            configure=matching([names.packer_lock]),
-            write=matching([packer]) if packer else NOTHING,
+            configure=matching(slot.packer_lock for slot in slots),
+            write=matching(packers) if packers else NOTHING,
             # Queues of exchanges taken out of the file too: they are packed until empty.
-            read=matching(_some(packer), prefixes=[names.egress_prefix]),
+            read=matching(packers, prefixes=[names.egress_prefix]),
         ),
         UserDeclaration(
             names.log_user(site),
             own.log,
             configure=NOTHING,
-            write=matching([names.log]),
-            read=matching([names.log]),
+            write=matching(logs),
+            read=matching(logs),
         ),
         UserDeclaration(
             names.keeper_user(site),
@@ -143,19 +144,17 @@ def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
 
 
 def leases(mesh: Mesh, site: str) -> tuple[str, ...]:
-    """Return the lease queues of a cluster's deliverer and packer, in this order; none for a site
-    with one broker node. Each has a fanout exchange of the same name.
+    """Return the lease queues of a cluster's deliverers and packers; none for a site with one
+    broker node. Each has a fanout exchange of the same name.
     """
-    names = Names(mesh.name)
-    return (names.deliverer_lease, names.packer_lease) if mesh.sites[site].is_cluster else ()
-
-
-def _some(name: str) -> list[str]:
-    return [name] if name else []
+    if not mesh.sites[site].is_cluster:
+        return ()
+    slots = slot_names(mesh, site)
+    return tuple(name for one in slots for name in (one.deliverer_lease, one.packer_lease))
 
 
 def put_aside_queues(names: Names) -> tuple[str, str]:
-    """Return the queues of messages that a site does not deliver. Each has a fanout exchange of the
+    """Return the queues of messages that a slot does not deliver. Each has a fanout exchange of the
     same name.
     """
     return names.dead_letters, names.quarantine

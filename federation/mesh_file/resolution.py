@@ -63,6 +63,7 @@ from federation.mesh_file.keys.site_keys import (
     log_of_site,
 )
 from federation.mesh_file.topologies import declared_links, forwarding_rule
+from federation.slots import SlotMap
 
 
 def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
@@ -117,6 +118,7 @@ def _site(whole: MeshKeys, name: str, keys: SiteKeys, folder: Path) -> Site:
         brokers=keys.brokers,
         replicas=keys.replicas,
         nodes=_nodes(mesh, name, keys, folder),
+        slots=SlotMap(keys.slots, keys.place),
     )
 
 
@@ -293,6 +295,8 @@ def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
     hashed.pop("nodes", None)
     if "wants" in hashed:
         hashed["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
+    if "slots" in hashed:
+        hashed["slots"] = _changed_fields(site.slots)
     if "log" in hashed:
         hashed["log"] = _changed_fields(site.log)
     if site.max_rate is not None:

@@ -30,6 +30,7 @@ from isthmus.options import (
 )
 from isthmus.up.supervisor_record import read_record
 from relay.log.open_gap import OpenGap
+from relay.node.site_folder import slot_folders
 from relay.operator.gaps import accept, read_open_gaps
 
 OBEYED_WITHIN_S = 15.0
@@ -75,7 +76,7 @@ def accept_gap(
     site_or_exit(file, mesh, site)
     folder = here_or_exit(state, site)
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
-    stand = read_open_gaps(folder)
+    stand = [gap for _, gap in _standing(folder)]
     gaps = _chosen(site, stand, link or (), flow or (), names)
     if not as_json:
         _show(site, gaps, names)
@@ -85,8 +86,10 @@ def accept_gap(
     if gaps and is_accepted:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            for gap in gaps:
-                accept(folder, gap, f"{getpass.getuser()}@{platform.node()}", at)
+            chosen = {gap.id for gap in gaps}
+            for own, gap in _standing(folder):
+                if gap.id in chosen:
+                    accept(own, gap, f"{getpass.getuser()}@{platform.node()}", at)
         except OSError as error:
             exit_with(str(error), EXIT_FAULT)
         goes_on = asyncio.run(_obeyed(state, site, gaps))
@@ -97,6 +100,11 @@ def accept_gap(
         _print_outcome(file, site, gaps, goes_on)
     if len(goes_on) < len(gaps):
         raise typer.Exit(EXIT_FAULT)
+
+
+def _standing(folder: Path) -> list[tuple[Path, OpenGap]]:
+    """Return the open gaps of all slots of a site, each with the slot's folder."""
+    return [(own, gap) for own in slot_folders(folder) for gap in read_open_gaps(own)]
 
 
 def _chosen(
@@ -154,7 +162,7 @@ async def _obeyed(state: Path, site: str, gaps: list[OpenGap]) -> set[str]:
     limit = time.monotonic() + OBEYED_WITHIN_S
     folder = here_or_exit(state, site)
     while True:
-        stand = {gap.id for gap in read_open_gaps(folder)}
+        stand = {gap.id for _, gap in _standing(folder)}
         goes_on = {gap.id for gap in gaps} - stand
         if len(goes_on) == len(gaps) or time.monotonic() > limit:
             return goes_on

@@ -15,11 +15,13 @@ from dedup.store import StoreError
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
+from federation.slots import SlotMap
 from federation.wording import counted
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
+    EXIT_USAGE,
     MeshFile,
     PreviousFormats,
     StateFolder,
@@ -30,7 +32,7 @@ from isthmus.options import (
 from isthmus.up.supervisor_record import read_record
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
-from relay.node.site_folder import MOVED, STATE, site_folder
+from relay.node.site_folder import MOVED, STATE, site_folder, slot_folder
 from relay.node.start import NodeStopped
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ _EXPECTED = (StoreError, SiteLogError, NodeStopped, AddressError, PasswordMissin
 def recover(
     file: MeshFile,
     site: Annotated[str, typer.Option("--site", help="The site whose state is lost.")],
+    slot: Annotated[
+        int | None,
+        typer.Option("--slot", help="At a site with `slots`: the slot whose state is lost."),
+    ] = None,
     state: StateFolder = DEFAULT_STATE,
     previous_formats: PreviousFormats = False,
 ) -> None:
@@ -69,7 +75,9 @@ def recover(
             " `isthmus cluster end` brings it back",
             EXIT_FAULT,
         )
-    if _is_only_a_gap(site_folder(state, site)):
+    number = _slot_or_exit(site, mesh.sites[site].slots, slot)
+    folder = slot_folder(site_folder(state, site), number)
+    if _is_only_a_gap(folder):
         exit_with(
             f"not recovered: {site} stands at a gap in its log, and its state is not lost: "
             f"`isthmus accept-gap {file} {site}` has it go on with what there is",
@@ -84,10 +92,10 @@ def recover(
         formats = as_before() if previous_formats else KNOWN
 
         # Before the former folder is put aside: recovery would wait for an absent broker.
-        await _reach_log(book, site)
+        await _reach_log(book, site, number)
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
-            return await recover_folder(site, book, site_folder(state, site), formats)
+            return await recover_folder(site, book, folder, formats, slot=number)
 
     try:
         found = asyncio.run(run())
@@ -113,6 +121,15 @@ def recover(
         typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")
 
 
+def _slot_or_exit(site: str, slots: SlotMap, slot: int | None) -> int:
+    """Return the slot to recover; end the command if the site has no such slot, or several."""
+    if slot is None and slots.is_whole:
+        return 0
+    if slot is None or not 0 <= slot < slots.count:
+        exit_with(f"{site} has slots 0 to {slots.count - 1}: say one of them by --slot", EXIT_USAGE)
+    return slot
+
+
 def _is_only_a_gap(folder: Path) -> bool:
     """True if the folder's node stopped at a gap, and at nothing else."""
     try:
@@ -122,11 +139,11 @@ def _is_only_a_gap(folder: Path) -> bool:
     return (folder / STATE).exists() and stopped.startswith("gap:")
 
 
-async def _reach_log(book: AddressBook, site: str) -> None:
+async def _reach_log(book: AddressBook, site: str, slot: int) -> None:
     """Check that the site's log can be read. Raises SiteLogError; a missing log is left to the
     recovery.
     """
-    names = Names(book.mesh.name)
+    names = Names(book.mesh.name, slot)
     with contextlib.suppress(LogMissing):
         log = await open_rabbit_log(
             book.stream(site),

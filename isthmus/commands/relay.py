@@ -34,7 +34,7 @@ from isthmus.options import (
     exit_without_cluster_parts,
     site_or_exit,
 )
-from relay.node.site_folder import MOVED, STATE, node_folder, site_folder
+from relay.node.site_folder import MOVED, STATE, node_folder, site_folder, slot_folder
 
 if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
@@ -94,9 +94,13 @@ def relay(
     from relay.admin.access import AdminUnavailable
     from relay.batches.known_formats import KNOWN, as_before
     from relay.ledger.file_writer import FileWriters
+    from relay.links.uplink import Uplink
     from relay.node.machine import give_back_big_blocks
     from relay.node.node import SiteNode
     from relay.node.process import RelayProcess
+    from relay.node.slot_place import SlotPlace
+    from relay.node.slot_record import keep_slots
+    from relay.node.start import NodeStopped
 
     names = list(dict.fromkeys(site))
     mesh = mesh_or_last(file, names, [site_folder(state, name) for name in names])
@@ -113,8 +117,15 @@ def relay(
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
         nodes = []
         for site, node, folder in places:
-            parts = _cluster_parts(book, site, node, folder)
-            nodes.append(SiteNode(site, book, folder, formats, writers, *parts))
+            brokers, machine, orders = _cluster_parts(book, site, node, folder)
+            uplink = Uplink(time.monotonic)
+            slots = book.mesh.sites[site].slots
+            if machine is None:
+                keep_slots(folder, site, slots)
+            for slot in range(slots.count):
+                place = SlotPlace(slot, orders, uplink)
+                own = slot_folder(folder, slot)
+                nodes.append(SiteNode(site, book, own, formats, writers, brokers, machine, place))
         process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
         await process.run()
         return process
@@ -123,6 +134,8 @@ def relay(
         process = uvloop.run(run())
     except (AddressError, PasswordMissing, AdminUnavailable, StoreLocked) as error:
         exit_with(str(error), EXIT_FAULT)
+    except NodeStopped as error:
+        exit_with(str(error), EXIT_STOPPED)
     for name, reason in {**process.stopped, **process.ended_badly}.items():
         typer.echo(f"{name}: {reason}", err=True)
     if process.stopped:
@@ -160,13 +173,13 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
 
 def _cluster_parts(
     book: AddressBook, site: str, node: str, folder: Path
-) -> tuple[()] | tuple[Brokers, Machine, Path]:
+) -> tuple[Brokers | None, Machine | None, Path]:
     """Return what differs for a node of a site with a cluster: its way to the brokers, its machine
-    and the folder of the site's orders.
+    (None: the usual ones) and the folder of the site's orders.
     """
     group = book.mesh.sites[site].nodes
     if group is None:
-        return ()
+        return None, None, folder
     try:
         from relay.cluster.site_cluster import brokers_of_node, machine_of_node
     except ImportError as error:

@@ -15,7 +15,7 @@ from federation.brokers.credentials import PasswordMissing
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.provision import declarations
 from federation.mesh import Mesh, PriorityRule
-from federation.names import Names
+from federation.names import Names, slot_names
 from federation.wording import counted, few
 from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.broker_nodes import examine_members, examine_nodes
@@ -156,6 +156,7 @@ async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 async def _policies(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
     """Examine the effect of policies on the mesh's queues, as RabbitMQ reports for each."""
     names = Names(mesh.name)
+    logs = {slot.log for slot in slot_names(mesh, found.site)}
     queues: list[dict[str, Any]] = (
         await api.get(
             "queues",
@@ -169,7 +170,7 @@ async def _policies(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
             continue
         effective = queue.get("effective_policy_definition") or {}
         whose = queue.get("operator_policy") or queue.get("policy")
-        if queue["name"] == names.log:
+        if queue["name"] in logs:
             _retention(effective, mesh, whose, found)
             continue
         for key, harm in _HARMFUL.items():
@@ -209,6 +210,11 @@ def _retention(effective: dict[str, Any], mesh: Mesh, whose: str | None, found: 
 
 async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
     names = Names(mesh.name)
+    aside = {
+        queue: what
+        for slot in slot_names(mesh, found.site)
+        for queue, what in ((slot.dead_letters, "dead-letters"), (slot.quarantine, "quarantine"))
+    }
     queues: list[dict[str, Any]] = (
         await api.get("queues", api.vhost, columns="name,state,leader,messages,type") or []
     )
@@ -221,13 +227,13 @@ async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
                 f"{queue['name']} has no leader ({queue['state']})",
                 "start the cluster's other nodes: a majority of its members must run",
             )
-        for what, name in (("dead-letters", names.dead_letters), ("quarantine", names.quarantine)):
-            if queue["name"] == name and queue.get("messages"):
-                found.warn(
-                    what,
-                    f"{counted(queue['messages'], 'message')} put aside there",
-                    f"look: `isthmus {what} list FILE --site {found.site}`",
-                )
+        what = aside.get(queue["name"])
+        if what is not None and queue.get("messages"):
+            found.warn(
+                what,
+                f"{counted(queue['messages'], 'message')} put aside there",
+                f"look: `isthmus {what} list FILE --site {found.site}`",
+            )
 
 
 async def _consumers(api: ManagementApi, mesh: Mesh, found: Findings) -> None:

@@ -12,7 +12,7 @@ from federation.brokers.cluster_arguments import replicas_of
 from federation.brokers.management import ManagementApi
 from federation.brokers.provision import ONE_AT_A_TIME
 from federation.mesh import Mesh
-from federation.names import Names
+from federation.names import Names, slot_names
 from federation.wording import counted
 from isthmus.doctor.finding import Findings
 
@@ -53,10 +53,14 @@ async def examine_members(api: ManagementApi, mesh: Mesh, found: Findings) -> No
         for queue in replicated:
             if queue["name"].startswith(names.egress_prefix):
                 _turns(queue, found)
-    for name in (names.packer_lock, names.deliverer_lock):
-        for queue in queues:
-            if queue["name"] == name:
-                _lock(queue, running, mesh, found)
+    locks = {
+        lock
+        for slot in slot_names(mesh, found.site)
+        for lock in (slot.packer_lock, slot.deliverer_lock)
+    }
+    for queue in queues:
+        if queue["name"] in locks:
+            _lock(queue, running, mesh, found)
 
 
 def _node(node: Mapping[str, Any], found: Findings) -> None:

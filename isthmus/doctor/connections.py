@@ -21,7 +21,7 @@ from federation.brokers.one_cluster import (
 )
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
-from federation.names import Names
+from federation.names import Names, slot_names
 from federation.wording import counted
 from isthmus.doctor.finding import Findings
 from relay.bulk_amqp import (
@@ -135,7 +135,11 @@ async def _connected(
 
 
 async def _stream(book: AddressBook, site: str, found: Findings) -> None:
-    address, names = book.stream(site), Names(book.mesh.name)
+    for names in slot_names(book.mesh, site):
+        await _log(book.stream(site), names, found)
+
+
+async def _log(address: StreamAddress, names: Names, found: Findings) -> None:
     try:
         log = await open_rabbit_log(
             address,
@@ -155,7 +159,7 @@ async def _stream(book: AddressBook, site: str, found: Findings) -> None:
         )
     else:
         await log.close()
-        found.ok("log", f"{address.where} answers, and the stream is there")
+        found.ok("log", f"{address.where} answers, and the stream {names.log} is there")
 
 
 async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -> None:

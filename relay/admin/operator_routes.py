@@ -32,7 +32,14 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+)
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -42,16 +49,14 @@ from aiohttp import web
 from federation import durable_file
 from relay.admin.access import check_token
 from relay.batches.batch import BatchName
-from relay.batches.name_set import NameSet
 from relay.delivery.put_aside import Aside, PutAside
-from relay.ledger_proof import LedgerProof, LedgerUnreadable
-from relay.operator.mending import MOST_AT_ONCE, Mending, MendingError
+from relay.ledger_proof import LedgerUnreadable
+from relay.operator.mending import MOST_AT_ONCE, Look, MendingError, Result
 from relay.operator.repair_wanted import BadRequest, read_wanted
 from relay.operator.repairing import (
     PROGRESS_EVERY_S,
     NotSent,
     RepairFailed,
-    Repairing,
     RepairRequest,
     Step,
     Waits,
@@ -66,18 +71,43 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Repairs(Protocol):
+    """Repairs of a site, as `Repairing` makes them."""
+
+    def look(self, request: RepairRequest) -> AsyncGenerator[Step, None]: ...
+
+    def send(self, request: RepairRequest, rate: float) -> AsyncGenerator[Step, None]: ...
+
+
+class SettledNames(Protocol):
+    """Set of batch names that answers for single ones."""
+
+    def __contains__(self, name: BatchName, /) -> bool: ...
+
+
+class MendedSite(Protocol):
+    """Mending of a site, as `Mending` does it."""
+
+    async def look(self, aside: Aside, most: int) -> Look: ...
+
+    def retry(self, aside: Aside, ids: Collection[str] | None) -> AsyncIterator[Result]: ...
+
+    def drop(self, aside: Aside, ids: Collection[str] | None) -> AsyncIterator[Result]: ...
+
+
 class RepairedSite(Protocol):
     """Parts of a running site that take part in a repair."""
 
     @property
-    def repairing(self) -> Repairing: ...
+    def repairing(self) -> Repairs: ...
 
     @property
-    def proof(self) -> LedgerProof: ...
-
-    @property
-    def settled(self) -> NameSet:
+    def settled(self) -> SettledNames:
         """Names of the batches that the site has settled."""
+        ...
+
+    async def expect(self, identities: Collection[bytes], since_ms: int) -> None:
+        """Look the identities up in the ledger, before they come. Raises LedgerUnreadable."""
         ...
 
     async def export_ledger(self) -> str:
@@ -85,7 +115,7 @@ class RepairedSite(Protocol):
         ...
 
 
-FindMending = Callable[[str], Mending | None]
+FindMending = Callable[[str], MendedSite | None]
 """Return a site's mending, None while the site starts. Raises KeyError for a site not served."""
 FindSite = Callable[[str], RepairedSite | None]
 """Return a running site, None while the site starts. Raises KeyError for a site not served."""
@@ -119,14 +149,14 @@ class MendingRoutes:
     def _guarded(
         self,
         aside: Aside,
-        answer: Callable[[web.Request, Aside, Mending], Awaitable[web.StreamResponse]],
+        answer: Callable[[web.Request, Aside, MendedSite], Awaitable[web.StreamResponse]],
     ) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             return await answer(request, aside, _found(self._find, request, self.token))
 
         return guarded
 
-    async def _look(self, request: web.Request, aside: Aside, mending: Mending) -> web.Response:
+    async def _look(self, request: web.Request, aside: Aside, mending: MendedSite) -> web.Response:
         try:
             most = max(0, int(request.query.get("most", MOST_AT_ONCE)))
         except ValueError:
@@ -139,7 +169,9 @@ class MendingRoutes:
         messages = [_put_aside_json(message, with_bodies) for message in look.messages]
         return web.json_response({"total": look.total, "messages": messages})
 
-    async def _do(self, request: web.Request, aside: Aside, mending: Mending) -> web.StreamResponse:
+    async def _do(
+        self, request: web.Request, aside: Aside, mending: MendedSite
+    ) -> web.StreamResponse:
         ids = await _chosen_ids(request)
         do = mending.retry if request.match_info["action"] == "retry" else mending.drop
         response = await _json_lines(request)
@@ -283,7 +315,7 @@ async def _expected(
     response = await _json_lines(request)
     clock = asyncio.get_running_loop().time
     began = clock()
-    looking = asyncio.create_task(site.proof.expect(identities, since_ms))
+    looking = asyncio.create_task(site.expect(identities, since_ms))
     try:
         while not (await asyncio.wait({looking}, timeout=PROGRESS_EVERY_S))[0]:
             await _line(response, {"for_s": round(clock() - began, 1)})

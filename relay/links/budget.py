@@ -25,6 +25,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from federation.lanes import NORMAL, Lane
+from federation.slots import SlotPair
 
 PIECE_S = 0.02
 LEAST_PIECE = 512
@@ -44,10 +45,11 @@ LEAST_WINDOW = 64 * 1024
 
 
 class LinkLane(NamedTuple):
-    """Lane of a link; `link` is the link's name."""
+    """Lane of a link; `link` is the link's name. Between slots a strand of the lane."""
 
     link: str
     lane: str
+    slots: SlotPair | None = None
 
 
 class Turn(NamedTuple):

@@ -9,6 +9,9 @@ connections and position. Urgent batches so wait neither for the backlog before 
 for batches under way; and since all of a flow is in one lane, each lane remains a first in, first
 out copy of its flows in the log, just as a link without lanes.
 
+At sites with several slots each lane of a link runs as strands, a strand for each pair of slots.
+All of an exchange is in one slot at either end, so each strand is such a copy too.
+
 Batches of a lane that the mesh file lacks (taken out, or known only to a newer file) go with the
 normal lane, so that nothing goes nowhere; so do marks, which are of no lane. A canary goes over
 every lane, to prove each alive.
@@ -20,9 +23,11 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from federation.lanes import NORMAL_NUMBER, lane_number
 from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
+from federation.slots import SlotMap
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
 from relay.ledger.members import Absent
 
@@ -59,6 +64,23 @@ def share_of(mesh: Mesh, link: Link) -> LaneShare:
     return LaneShare(None, others) if others else WHOLE
 
 
+class SlotShare(NamedTuple):
+    """Exchanges of one slot of a neighbour, of which the strand into that slot carries batches."""
+
+    slots: SlotMap
+    slot: int
+
+    def has(self, exchange: str) -> bool:
+        """Return True if batches of the exchange are carried."""
+        return self.slots.of(exchange) == self.slot
+
+
+def slot_share_of(mesh: Mesh, link: Link) -> SlotShare | None:
+    if link.slots is None or mesh.sites[link.receiver].slots.is_whole:
+        return None
+    return SlotShare(mesh.sites[link.receiver].slots, link.slots.receiver)
+
+
 class ForwardingDecision(StrEnum):
     """Decision to send a batch, or the reason for not sending it."""
 
@@ -68,6 +90,7 @@ class ForwardingDecision(StrEnum):
     NOT_WANTED = "no destination that way"
     KEPT_OFF = "its exchange may not cross that site"
     OTHER_LANE = "in another lane"
+    OTHER_SLOT = "in another slot of the neighbour"
     JOINED_SINCE = "packed before any site that way had joined"
 
 
@@ -95,6 +118,8 @@ class Forwarding:
     wait until the log of a neighbour has them (`acks: remote`)."""
     lanes: LaneShare = WHOLE
     """Lanes carried here."""
+    slot: SlotShare | None = None
+    """Slot of the neighbour that is carried to; None: its only one."""
 
     def reach(self, exchange: str) -> frozenset[str]:
         """Return the sites reachable for a batch of the exchange by this neighbour."""
@@ -121,6 +146,9 @@ class Forwarding:
             return ForwardingDecision.SEND if ours else ForwardingDecision.ONLY_THE_ORIGIN_SENDS
         if self.lanes is not WHOLE and not self.lanes.has(series.lane):
             return ForwardingDecision.OTHER_LANE
+        # A mark is of no exchange, and all slots that have its batches judge them by it.
+        if self.slot is not None and series.exchange and not self.slot.has(series.exchange):
+            return ForwardingDecision.OTHER_SLOT
         complete = self.rule is ForwardingRule.COMPLETE
         reachable = self.reachable
         # A mark is of no exchange.
@@ -229,6 +257,7 @@ def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forw
             exchange.name for exchange in mesh.exchanges.values() if exchange.acks is AckRule.REMOTE
         ),
         share_of(mesh, link),
+        slot_share_of(mesh, link),
     )
 
 

@@ -135,7 +135,7 @@ class Uplink:
 
     def gate(self, link: Link) -> Gate:
         """Return the gate of the link's lane."""
-        link_lane = LinkLane(link.line_name, link.lane or NORMAL)
+        link_lane = _lane_of(link)
         gates = self.pump(link_lane.link).gates
         if link_lane not in gates:
             gates[link_lane] = Gate(self, link_lane)
@@ -143,15 +143,11 @@ class Uplink:
 
     def forget(self, link: Link) -> None:
         """Close the gate of a lane that is no more."""
-        gate = self.pump(link.line_name).take_out(LinkLane(link.line_name, link.lane or NORMAL))
+        pump = self.pump(link.line_name)
+        gate = pump.take_out(_lane_of(link))
         if gate is not None:
             gate.close()
-
-    def stop(self) -> None:
-        """Grant nothing any more."""
-        for pump in self._pumps.values():
-            pump.set_timer(None)
-        self._pumps.clear()
+            pump.grant()
 
     def pump(self, link_name: str) -> _Pump:
         """Return the pump that grants the link's turns."""
@@ -173,6 +169,10 @@ class Uplink:
 
     def _gates(self) -> list[Gate]:
         return [gate for pump in self._pumps.values() for gate in pump.gates.values()]
+
+
+def _lane_of(link: Link) -> LinkLane:
+    return LinkLane(link.line_name, link.lane or NORMAL, link.slots)
 
 
 class Gate:

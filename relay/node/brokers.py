@@ -82,6 +82,7 @@ class RabbitBrokers:
     """RabbitMQ brokers. `home` is the site that connects: different sites begin at different nodes
     of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`. `lock_heartbeat_s`:
     interval of heartbeats on connections with a lock, which a broker frees when it misses two.
+    `slot` is the site's slot that the connections serve.
     """
 
     def __init__(
@@ -89,13 +90,15 @@ class RabbitBrokers:
         home: str = "",
         holder: bytes | None = None,
         lock_heartbeat_s: int = HEARTBEAT_S,
+        slot: int = 0,
     ) -> None:
+        self._slot = slot
         self._lock_heartbeat_s = lock_heartbeat_s
         self._rings: AddressRings[Endpoint] = AddressRings(home)
         self._holder = holder or os.urandom(HOLDER_BYTES)
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
-        names = Names(book.mesh.name)
+        names = self._names(book)
         with _no_address_is(LogClosed):
             address = book.stream(site)
             with _refused(address, LogRefused):
@@ -114,10 +117,10 @@ class RabbitBrokers:
             with _refused(address, EgressRefused):
                 return await connect_egress(
                     self._cluster(EGRESS, address),
-                    Names(book.mesh.name).packer_lock,
+                    self._names(book).packer_lock,
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
-                    lease=self._lease(book, site, Names(book.mesh.name).packer_lease),
+                    lease=self._lease(book, site, self._names(book).packer_lease),
                     heartbeat_s=self._lock_heartbeat_s,
                 )
 
@@ -127,10 +130,10 @@ class RabbitBrokers:
             with _refused(address, LocalClosed):
                 return await open_exchange(
                     self._cluster(EXCHANGE, address),
-                    lock=Names(book.mesh.name).deliverer_lock,
+                    lock=self._names(book).deliverer_lock,
                     name=f"isthmus {site} deliverer",
                     ssl_context=address.ssl_context,
-                    lease=self._lease(book, site, Names(book.mesh.name).deliverer_lease),
+                    lease=self._lease(book, site, self._names(book).deliverer_lease),
                     heartbeat_s=self._lock_heartbeat_s,
                 )
 
@@ -148,6 +151,9 @@ class RabbitBrokers:
 
     def in_use(self) -> Mapping[str, str]:
         return {purpose: str(place) for purpose, place in self._rings.in_use().items()}
+
+    def _names(self, book: AddressBook) -> Names:
+        return Names(book.mesh.name, self._slot)
 
     def _cluster(self, purpose: str, address: AmqpAddress) -> Cluster:
         return Cluster.of(address.uri, address.endpoints, self._rings.of(purpose))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -76,8 +76,8 @@ _FROM_BAD_TO_GOOD = (
     *(state.value for state in LinkState if state.value not in set(ReportedState)),
 )
 _WORST_OF = ("lag_messages", "lag_bytes", "lag_seconds")
-"""Figures of which a link has its worst lane's: each lane counts all entries behind its place in
-the log, of whatever lane, so these do not add up.
+"""Figures of which a link has its worst strand's: each counts all entries behind its place in the
+log, of whatever lane, so these do not add up.
 """
 _OF_ANY = (
     "from",
@@ -93,47 +93,63 @@ _OF_ANY = (
 
 
 def reports_by_link(reports: Iterable[tuple[Link, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Combine the reports of lanes into one report a link. A link without lanes keeps its report.
+    """Combine the reports of a link's strands into one report a link. A link without strands keeps
+    its report.
 
-    Counters are sums over the lanes; `lanes` has each lane's own figures.
+    Counters are sums over the strands; `lanes` has each lane's own figures.
     """
     by_link: dict[str, list[tuple[Link, dict[str, Any]]]] = {}
     for link, report in reports:
         by_link.setdefault(link.line_name, []).append((link, report))
-    return [
-        strands[0][1] if len(strands) == 1 and not strands[0][0].lane else _together(strands)
-        for strands in by_link.values()
-    ]
+    return [_by_lane(strands) for strands in by_link.values()]
 
 
-def _together(strands: list[tuple[Link, dict[str, Any]]]) -> dict[str, Any]:
-    reports = [report for _, report in strands]
-    worst_link, worst = min(strands, key=lambda one: _badness(one[1]["state"]))
-    plain = next((report for link, report in strands if not link.lane), worst)
-    reason = worst["reason"]
+def _by_lane(strands: list[tuple[Link, dict[str, Any]]]) -> dict[str, Any]:
+    by_lane: dict[str, list[dict[str, Any]]] = {}
+    for link, report in strands:
+        by_lane.setdefault(link.lane or NORMAL, []).append(report)
+    lanes = {lane: one_link(reports) for lane, reports in by_lane.items()}
+    if not any(link.lane for link, _ in strands):
+        return lanes[NORMAL]
+    whole = one_link(list(lanes.values()), lanes.get(NORMAL))
     # A reason that all lanes share, such as an unreachable broker, is the link's.
-    if reason and any(report["reason"] != reason for report in reports):
-        reason = f"lane {worst_link.lane or NORMAL}: {reason}"
+    if whole["reason"] and any(report["reason"] != whole["reason"] for report in lanes.values()):
+        worst = min(lanes, key=lambda lane: _badness(lanes[lane]["state"]))
+        whole["reason"] = f"lane {worst}: {whole['reason']}"
+    whole["lanes"] = {
+        lane: {name: value for name, value in report.items() if name not in ("from", "to")}
+        for lane, report in lanes.items()
+    }
+    return whole
+
+
+def one_link(
+    reports: Sequence[dict[str, Any]], plain: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Combine reports of one link: sums of counts, the worst state with its reason. `plain`, by
+    default that of the worst state, has the figures that are of the link as a whole.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    worst = min(reports, key=lambda report: _badness(report["state"]))
     whole: dict[str, Any] = {}
-    for name, value in plain.items():
+    for name, value in (plain or worst).items():
         values = [report[name] for report in reports if report.get(name) is not None]
         if name in _OF_ANY:
             whole[name] = values[0] if value is None and values else value
         elif name in _WORST_OF:
             whole[name] = max(values, default=value)
+        elif name == "lanes":
+            whole[name] = {
+                lane: one_link([one[lane] for one in values if lane in one]) for lane in value
+            }
         elif isinstance(value, dict):
             whole[name] = dict(sum((Counter(one) for one in values), Counter[str]()))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             whole[name] = sum(values)
         else:
             whole[name] = value
-    whole["state"], whole["reason"] = worst["state"], reason
-    whole["lanes"] = {
-        link.lane or NORMAL: {
-            name: value for name, value in report.items() if name not in ("from", "to")
-        }
-        for link, report in strands
-    }
+    whole["state"], whole["reason"] = worst["state"], worst["reason"]
     return whole
 
 

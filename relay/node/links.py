@@ -29,7 +29,7 @@ from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport.connection import Clock, LinkParts
 from relay.links.transport.rabbit import LinkEndAddress
-from relay.links.uplink import Uplink, minute_of_day, rates_at
+from relay.links.uplink import minute_of_day, rates_at
 from relay.log.open_gap import OpenGap, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
@@ -72,6 +72,7 @@ class NodeLinks:
         """
         machine = parts.machine
         self._site = parts.site
+        self._slot = parts.slot
         self._context = context
         self._state = context.state
         self._writer = context.log
@@ -92,7 +93,7 @@ class NodeLinks:
         self._times = AppendTimes()
         self._random = machine.random
         self._random_bytes = machine.random_bytes
-        self._uplink = Uplink(machine.clock.now)
+        self._uplink = parts.uplink
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
@@ -123,8 +124,13 @@ class NodeLinks:
             task.mesh_changed()
 
     def _strands(self, links: Iterable[Link]) -> list[Link]:
-        """Lanes of the links; each lane runs as a link of its own."""
-        return [one for link in links for one in self._mesh.strands(link)]
+        """Strands of the links with an end in this slot; each runs as a link of its own."""
+        return [
+            one
+            for link in links
+            for one in self._mesh.strands(link)
+            if one.slot_at(self._site) == self._slot
+        ]
 
     def _warn_of_backlogs(self, names: Collection[str]) -> None:
         """Warn of links with a backlog that are to end, since none of them reports a gap later.
@@ -177,7 +183,8 @@ class NodeLinks:
                 group.create_task(self._note_times())
                 group.create_task(self._senders.run())
         finally:
-            self._uplink.stop()
+            for link in self._senders.links:
+                self._uplink.forget(link)
 
     @property
     def blocked(self) -> bool:

@@ -121,8 +121,8 @@ def _first_error(error: MeshFileError) -> str:
 
 def why_refused(now: Mesh, new: Mesh, site: str) -> str:
     """Reason why the node of `site` cannot take up the new mesh; empty if it can. Neither the name
-    of the mesh nor the site's own cluster ID may change: both stand in all names and batches made
-    so far.
+    of the mesh, nor the site's own cluster ID, nor its slots may change: names, batches and states
+    made so far follow from them.
     """
     if new.name != now.name:
         return (
@@ -135,6 +135,11 @@ def why_refused(now: Mesh, new: Mesh, site: str) -> str:
             f"the file gives {site} the cluster ID {here.cluster_id!r}, its batches bear "
             f"{now.sites[site].cluster_id!r}: a site cannot change it; put the former back, or "
             "drain and remove the site and add it under another name"
+        )
+    if here is not None and here.slots != now.sites[site].slots:
+        return (
+            f"the file cuts {site} into other slots than its logs and states are of: put `slots` "
+            "and `place` of the site back"
         )
     return ""
 

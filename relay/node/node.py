@@ -38,6 +38,7 @@ from relay.node.mesh_watch import why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker, signer_of
 from relay.node.shared_files import SharedFiles
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STANDBY, STATE
+from relay.node.slot_place import SlotPlace
 from relay.node.stage_order import EndedBadly, StageTasks, Work, loss_of_state
 from relay.node.stages import LastingParts, Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
@@ -73,18 +74,21 @@ class SiteNode:
         ledger_writers: FileWriters | None = None,
         brokers: Brokers | None = None,
         machine: Machine | None = None,
-        orders: Path | None = None,
+        place: SlotPlace | None = None,
     ) -> None:
         """`book` is of the mesh to begin with; `folder` is the node's own, for state and ledger.
         `formats` are those that the node reads. `ledger_writers` may be shared. `brokers` and
-        `machine` are the real ones by default. `orders`: folder of what an operator holds back, if
-        another one.
+        `machine` are the real ones by default. `place` is by default that of a
+        site's only slot.
         """
         self.formats = formats
         self._ledger_writers = ledger_writers or FileWriters()
         mesh = book.mesh
         self.mesh = mesh
         self.site = site
+        self._machine = machine or this_machine()
+        place = place or SlotPlace.of(folder, self._machine.clock.now)
+        self.slot = place.slot
         self.cluster_id = mesh.sites[site].cluster_id
         self.book = book
         self.folder = folder
@@ -108,10 +112,10 @@ class SiteNode:
         """Number of times that this node has taken a state that the site's nodes share."""
         self.waiting = Waiting()
         """Messages in the site's own queues, for the mesh or for people."""
-        self._names = Names(mesh.name)
+        self._names = Names(mesh.name, place.slot)
         self.watch = NodeWatch(site, folder)
         """Watch over the log's room and the site's leave."""
-        self.holds = HoldWatch(orders or folder)
+        self.holds = HoldWatch(place.orders)
         """Watch over what an operator holds back here."""
         self._files = SharedFiles(folder)
         self.gaps = SiteGaps(folder, self._files.wrote)
@@ -126,12 +130,17 @@ class SiteNode:
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
-        self._machine = machine or this_machine()
+        self._place = place
         self.copy_report = self._machine.copy_report
         """Figures of the node's copy while it stands by, where the site's nodes share the state."""
         holder = holder_of(folder, self._machine.boot_id())
-        self._brokers = brokers or RabbitBrokers(site, holder)
+        self._brokers = brokers or RabbitBrokers(site, holder, slot=place.slot)
         self._bad_records = BadRecords(self._names.quarantine)
+
+    @property
+    def label(self) -> str:
+        """Name for people: the site, with its slot if that is not the first."""
+        return f"{self.site} slot {self.slot}" if self.slot else self.site
 
     @property
     def connected_to(self) -> Mapping[str, str]:
@@ -370,6 +379,8 @@ class SiteNode:
             self._revisions.lately(
                 self.mesh, self._machine.clock.wall_ms() - int(1000 * self.mesh.retention_s)
             ),
+            self._place.slot,
+            self._place.uplink,
         )
 
     def _reached(self, stage: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,7 @@ from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
 from relay.links.neighbour_logs import NeighbourLogs
+from relay.links.uplink import Uplink
 from relay.log.run import LogEvents
 from relay.log.site_log import SiteLog
 from relay.log.writer import LogWriter
@@ -108,6 +110,10 @@ class NodeParts:
     brokers: Brokers = field(default_factory=RabbitBrokers)
     lately: Sequence[Mesh] = ()
     """Earlier meshes under which batches were signed that may still be on their way."""
+    slot: int = 0
+    """Slot of the site that the node serves."""
+    uplink: Uplink = field(default_factory=lambda: Uplink(time.monotonic))
+    """Gates of what the site sends."""
 
     @property
     def mesh(self) -> Mesh:
@@ -115,7 +121,7 @@ class NodeParts:
 
     @property
     def names(self) -> Names:
-        return Names(self.mesh.name)
+        return Names(self.mesh.name, self.slot)
 
     @property
     def cluster_id(self) -> str:
@@ -134,8 +140,12 @@ class NodeParts:
         """Settings of the packer, retired exchanges last."""
         packed: dict[str, PackedExchange] = {}
         for mesh in (self.mesh, *self.retired):
-            for exchange in packed_exchanges(mesh, self.site) if self.site in mesh.sites else ():
-                packed.setdefault(exchange.name, exchange)
+            if self.site not in mesh.sites:
+                continue
+            slots = mesh.sites[self.site].slots
+            for exchange in packed_exchanges(mesh, self.site):
+                if slots.of(exchange.name) == self.slot:
+                    packed.setdefault(exchange.name, exchange)
         former = {relay_user(mesh, self.site) for mesh in self.retired if self.site in mesh.sites}
         batch_format = min(self.mesh.batch_format, self.formats.newest_batch)
         return PackerSettings(

@@ -27,17 +27,27 @@ from federation.brokers.credentials import PasswordMissing
 from federation.signing_keys import PrivateKeyUnusable
 from relay.admin.access import AdminAfar
 from relay.admin.admin import LOOPBACK, Admin
-from relay.admin.operator_routes import MendingRoutes, RepairRoutes, write_token
+from relay.admin.operator_routes import (
+    MendedSite,
+    MendingRoutes,
+    RepairedSite,
+    RepairRoutes,
+    write_token,
+)
 from relay.ledger.file_writer import FileWriters
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
 from relay.node.site_folder import ANNOUNCED
+from relay.node.site_slots import (
+    MendingOfSlots,
+    SiteOfSlots,
+    links_of_slots,
+    site_of_slots,
+)
 from relay.node.stage_order import EndedBadly
-from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.node.watch import CallbackWatch
-from relay.operator.mending import Mending
 from relay.state.node_state import StateError
 
 log = logging.getLogger(__name__)
@@ -81,9 +91,9 @@ class RelayProcess:
         self._admin = Admin(self.report, admin_host, admin_port, self._add_routes, admin_afar)
         self._is_stopping = False
         self.stopped: dict[str, str] = {}
-        """Site -> reason why it stopped by itself; no restart helps."""
+        """Site, or slot of a site -> reason why it stopped by itself; no restart helps."""
         self.ended_badly: dict[str, str] = {}
-        """Site -> failure while it was ending; another start helps."""
+        """Site, or slot of a site -> failure while it was ending; another start helps."""
         self._group: asyncio.TaskGroup | None = None
         self._book: AddressBook | None = None
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
@@ -121,7 +131,7 @@ class RelayProcess:
                 try:
                     async with asyncio.TaskGroup() as self._group:
                         for node in self._nodes:
-                            self._group.create_task(self._run_node(node), name=node.site)
+                            self._group.create_task(self._run_node(node), name=node.label)
                 finally:
                     for task in aside:
                         task.cancel()
@@ -144,9 +154,16 @@ class RelayProcess:
             "pid": os.getpid(),
             "mesh": self._nodes[0].mesh.name,
             "revision": self._nodes[0].mesh.revision,
-            "sites": {node.site: site_report(node) for node in self._nodes},
-            "links": [link for node in self._nodes for link in link_reports(node)],
+            "sites": {site: _site(nodes) for site, nodes in self._by_site().items()},
+            "links": [link for nodes in self._by_site().values() for link in _links(nodes)],
         }
+
+    def _by_site(self) -> dict[str, list[SiteNode]]:
+        """Nodes of each site's slots, in order."""
+        found: dict[str, list[SiteNode]] = {}
+        for node in self._nodes:
+            found.setdefault(node.site, []).append(node)
+        return found
 
     def _summary(self) -> str:
         sites = self.report()["sites"]
@@ -159,12 +176,20 @@ class RelayProcess:
         self._mending.add_to(app)
         self._repair.add_to(app)
 
-    def _stages_of(self, site: str) -> Stages | None:
-        return {node.site: node for node in self._nodes}[site].stages
+    def _stages_of(self, site: str) -> RepairedSite | None:
+        nodes = self._by_site()[site]
+        running = [node.stages for node in nodes if node.stages is not None]
+        if len(running) < len(nodes):
+            return None
+        slots = nodes[0].mesh.sites[site].slots
+        return running[0] if slots.is_whole else SiteOfSlots(running, slots)
 
-    def _mending_of(self, site: str) -> Mending | None:
-        stages = {node.site: node for node in self._nodes}[site].stages
-        return None if stages is None else stages.mending
+    def _mending_of(self, site: str) -> MendedSite | None:
+        nodes = self._by_site()[site]
+        running = [node.stages.mending for node in nodes if node.stages is not None]
+        if len(running) < len(nodes):
+            return None
+        return running[0] if len(running) == 1 else MendingOfSlots(running)
 
     async def _look_for_changes(self) -> None:
         if self._watch is not None:
@@ -191,10 +216,10 @@ class RelayProcess:
             return
         if self._is_stopping:
             return  # nobody would stop the node
-        if node.was_taken_out and self.stopped.pop(node.site, ""):
+        if node.was_taken_out and self.stopped.pop(node.label, ""):
             log.info("%s: is in the mesh file again", node.site)
             node.put_back(book)
-            self._group.create_task(self._run_node(node), name=node.site)
+            self._group.create_task(self._run_node(node), name=node.label)
 
     def _refuse(self, problem: str) -> None:
         """Note the mistake in the file; every node goes on with its present mesh."""
@@ -209,21 +234,21 @@ class RelayProcess:
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
         except _ENDS_A_SITE as error:
-            log.error("%s: stopped: %s", node.site, error)
-            self.stopped[node.site] = str(error)
+            log.error("%s: stopped: %s", node.label, error)
+            self.stopped[node.label] = str(error)
             _announce_end(node.folder, str(error))
             self._begin_again_if_back(node)
         except EndedBadly as error:
             if not node.is_to_end:
                 raise  # begun anew with its process
-            log.error("%s: %s", node.site, error)
-            self.ended_badly[node.site] = str(error)
+            log.error("%s: %s", node.label, error)
+            self.ended_badly[node.label] = str(error)
             _announce_end(node.folder, str(error))
 
     async def _run_in_turn(self, node: SiteNode) -> None:
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(self._starting)
-            running = asyncio.create_task(node.run(), name=f"{node.site}: node")
+            running = asyncio.create_task(node.run(), name=f"{node.label}: node")
             try:
                 await _up_or_over(node, running)
                 await turn.aclose()  # the next one's turn
@@ -231,6 +256,18 @@ class RelayProcess:
             finally:
                 running.cancel()
                 await asyncio.wait({running})
+
+
+def _site(nodes: Sequence[SiteNode]) -> dict[str, Any]:
+    """Return the report of a site, from the nodes of its slots."""
+    reports = [site_report(node) for node in nodes]
+    return reports[0] if len(reports) == 1 else site_of_slots(reports)
+
+
+def _links(nodes: Sequence[SiteNode]) -> list[dict[str, Any]]:
+    """Return the reports of the links that begin at a site, from the nodes of its slots."""
+    reports = [link_reports(node) for node in nodes]
+    return reports[0] if len(reports) == 1 else links_of_slots(reports)
 
 
 async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:

@@ -143,8 +143,9 @@ async def recover(
     folder: Path,
     formats: Formats = KNOWN,
     brokers: Brokers | None = None,
+    slot: int = 0,
 ) -> Recovered:
-    """Make the state in the site's `folder` anew from the site's log and the broker's mark. The
+    """Make the state in the slot's `folder` anew from the slot's log and the broker's mark. The
     node must not run. Raises StoreError, SiteLogError, NodeStopped.
     """
     state = folder / STATE
@@ -160,7 +161,13 @@ async def recover(
     store = open_store(unfinished)
     try:
         found = await _rebuild(
-            NodeState(store), site, book, folder, formats, brokers or RabbitBrokers(site)
+            NodeState(store),
+            site,
+            book,
+            folder,
+            formats,
+            brokers or RabbitBrokers(site, slot=slot),
+            slot,
         )
     finally:
         store.close()
@@ -176,12 +183,15 @@ async def _rebuild(
     folder: Path,
     formats: Formats,
     brokers: Brokers,
+    slot: int,
 ) -> Recovered:
     retired = KeptRevisions(folder / REVISIONS).retired(book.mesh)
     members = RevisionMembers(folder / MEMBERS)
     members.load([book.mesh, *retired])
     parts = NodeParts(
-        site, book, retired, Holds(), False, DeliveryCounters(), formats, brokers=brokers
+        *(site, book, retired, Holds(), False, DeliveryCounters(), formats),
+        brokers=brokers,
+        slot=slot,
     )
     ending = asyncio.Event()
     unknown: list[UnknownRecord] = []

@@ -9,7 +9,8 @@ holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`operat
 moved.json          there once the state has gone into a cluster (`relay/cluster/moving.py`)
 process.lock        held by the process that serves the site (`process.py`)
 
-Of a site with several nodes, each node has such a folder: nodes/NODE/ in the site's.
+Of a site with several nodes, each node has such a folder: nodes/NODE/ in the site's. Of a node with
+several slots, each slot but the first has such a folder: slots/N/ in the node's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ MEMBERS = "members.json"
 MOVED = "moved.json"
 """File of a site whose state has gone from here to the journal that its nodes share."""
 NODES = "nodes"
+SLOTS = "slots"
+SLOT_MAP = "slots.json"
+"""File that says which slots the states in a folder are of; not there where the node has one."""
 ANNOUNCED = "node.json"
 """File that names a node's process and its admin port."""
 
@@ -33,6 +37,17 @@ STANDBY = "standby"
 def site_folder(state: Path, site: str) -> Path:
     """Folder of one site below the state folder of all."""
     return state / "sites" / site
+
+
+def slot_folder(folder: Path, slot: int) -> Path:
+    """Folder of one slot of the node that has `folder`."""
+    return folder / SLOTS / str(slot) if slot else folder
+
+
+def slot_folders(folder: Path) -> list[Path]:
+    """Folders of all slots that the node of `folder` has had, the first slot's first."""
+    further = (folder / SLOTS).glob("*")
+    return [folder, *sorted(further, key=lambda one: (len(one.name), one.name))]
 
 
 def node_folder(state: Path, site: str, node: str) -> Path:

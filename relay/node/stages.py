@@ -6,6 +6,7 @@ A message goes from `packer` (egress to the site's log) over `links` (to the nei
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,10 @@ class Stages:
     def settled(self) -> NameSet:
         """Names of the batches that the site has settled."""
         return self.context.settled
+
+    async def expect(self, identities: Collection[bytes], since_ms: int) -> None:
+        """Look the identities up in the ledger, before they come. Raises LedgerUnreadable."""
+        await self.proof.expect(identities, since_ms)
 
     async def export_ledger(self) -> str:
         """Write all ledger rows into files; return the failure, empty if there was none."""

@@ -54,7 +54,7 @@ def reported_positions(assumptions: Assumptions, table: DataFrame) -> Positions:
         [
             (FlowAt(at, origin, exchange, lane), bytes(incarnation).hex(), last)
             for site, state, at, origin, exchange, lane, incarnation, last in through
-            if renewed.get((site, "delivered"), state) == state
+            if state in renewed.get((site, "delivered"), (state,))
         ],
         [
             (at, FlowAt(at, origin, exchange, lane) if origin and exchange else None, ms)

@@ -89,10 +89,10 @@ class Books:
     overlap: bool = False
     incomplete: set[tuple[str, str]] = field(default_factory=set)
     """(site, stage) with missing rows."""
-    renewed: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(site, stage) with more than one state folder -> the first of them. Rows that an earlier
-    folder had not exported went with it, so that only the first folder's rows show passed
-    positions."""
+    renewed: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """(site, stage) with more than one state folder for some slot -> the first folder of each slot.
+    Rows that an earlier folder had not exported went with it, so that only the first folder's rows
+    show passed positions."""
     begun: set[str] = field(default_factory=set)
     """Sites that delivered before the first row read, since older files were removed or not opened.
     A barrier's memory from then has no row here."""
@@ -110,28 +110,31 @@ def judge_books(
     period: Period,
     former: Mapping[str, Former] | None = None,
     opened: Collection[str] | None = None,
+    slots: Mapping[str, int] | None = None,
 ) -> Books:
     """Judge all ledgers for the period.
 
     `must_have`: site -> stages that need rows. `unreadable`: URI -> reason, of files that Spark
     could not read. `former`: departed sites, which need rows until they left; their last minutes
-    may lack rows of packing. `opened`: URIs of opened files, or None for all.
+    may lack rows of packing. `opened`: URIs of opened files, or None for all. `slots`: site ->
+    number of its slots, each of which needs rows; 1 for others.
     """
     books = Books()
     by_uri = {file.uri: file for file in listing.files}
     _judge_files(books, listing, by_uri, rows, unreadable)
-    by_stage: dict[tuple[str, str], dict[str, list[FileRows]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_stage: _ByStage = defaultdict(lambda: defaultdict(list))
     for one in rows:
         if one.uri not in unreadable:
-            by_stage[one.site, one.stage][one.state].append(one)
-    for (site, stage), states in by_stage.items():
+            by_stage[one.site, by_uri[one.uri].slot, one.stage][one.state].append(one)
+    firsts: dict[tuple[str, str], set[str]] = defaultdict(set)
+    renewed = set()
+    for (site, _, stage), states in by_stage.items():
         first = min(states, key=lambda state: min(one.from_ms for one in states[state]))
         for state, files in states.items():
             _judge_run(books, by_uri, site, stage, files, period, is_later=state != first)
+        firsts[site, stage].add(first)
         if len(states) > 1:
-            books.renewed[site, stage] = first
+            renewed.add((site, stage))
         if stage == DELIVERED and (
             site in listing.older
             or min(one.first for one in states[first]) > 0
@@ -143,17 +146,36 @@ def judge_books(
             )
         ):
             books.begun.add(site)
+    books.renewed = {one: frozenset(firsts[one]) for one in renewed}
+    counts = slots or {}
     for site, stages in must_have.items():
-        _judge_site(books, listing, site, stages, by_stage, period)
+        of_slots = range(counts.get(site, 1))
+        _judge_site(books, listing, site, stages, _of_site(by_stage, site, of_slots), period)
     for site, left in (former or {}).items():
         books.incomplete.add((site, PACKED))
         needed = left.needed(period)
         if needed is not None:
             ends = "the period does" if needed.to_ms == period.to_ms else left.text()
-            _judge_site(books, listing, site, left.stages, by_stage, needed, ends)
+            found = _of_site(by_stage, site)
+            _judge_site(books, listing, site, left.stages, found, needed, ends)
         if not _has_files(listing, site):
             books.incomplete |= {(site, stage) for stage in STAGES}
     return books
+
+
+_ByStage = dict[tuple[str, int, str], dict[str, list[FileRows]]]
+"""(site, slot, stage) -> state folder -> its files."""
+_OfSite = Mapping[int, Mapping[str, Mapping[str, list[FileRows]]]]
+"""Slot -> stage -> state folder -> its files."""
+
+
+def _of_site(by_stage: _ByStage, site: str, slots: Iterable[int] = (0,)) -> _OfSite:
+    """Return the files of one site: of these slots, and of all others that have any."""
+    found: dict[int, dict[str, Mapping[str, list[FileRows]]]] = {slot: {} for slot in slots}
+    for (name, slot, stage), states in by_stage.items():
+        if name == site:
+            found.setdefault(slot, {})[stage] = states
+    return found
 
 
 def _has_files(listing: LedgerListing, site: str) -> bool:
@@ -165,18 +187,20 @@ def _judge_site(
     listing: LedgerListing,
     site: str,
     stages: Collection[str],
-    by_stage: Mapping[tuple[str, str], Mapping[str, list[FileRows]]],
+    found: _OfSite,
     period: Period,
     what_ends: str = "the period does",
 ) -> None:
-    """Check that all stages of a site cover the period."""
+    """Check that all stages of a site cover the period, in each of its slots."""
     if not _has_files(listing, site):
         for stage in stages:
             books.incomplete.add((site, stage))
         books.problems.append(LedgerProblem(site, "no ledger of this site for these dates"))
         return
-    for stage in stages:
-        _judge_reach(books, site, stage, by_stage.get((site, stage)), period, what_ends)
+    for slot, by_stage in found.items():
+        for stage in stages:
+            of_slot = f" of slot {slot}" if slot else ""
+            _judge_reach(books, site, stage, by_stage.get(stage), period, what_ends, of_slot)
 
 
 def _judge_files(
@@ -278,10 +302,11 @@ def _judge_reach(
     states: Mapping[str, list[FileRows]] | None,
     period: Period,
     what_ends: str,
+    of_slot: str,
 ) -> None:
     """Check that a stage's rows begin before the period, or with row 0, and end after it."""
     if not states:
-        books.lack(LedgerProblem(site, "not one row of this stage", stage=stage))
+        books.lack(LedgerProblem(site, f"not one row of this stage{of_slot}", stage=stage))
         return
     files = [one for run in states.values() for one in run]
     begin = min(files, key=lambda one: (one.from_ms, one.first))
@@ -289,7 +314,7 @@ def _judge_reach(
         books.lack(
             LedgerProblem(
                 site,
-                f"the ledger begins at {_time(begin.from_ms)} with row {begin.first}: "
+                f"the ledger{of_slot} begins at {_time(begin.from_ms)} with row {begin.first}: "
                 "those before it are missing",
                 stage=stage,
             )
@@ -299,7 +324,7 @@ def _judge_reach(
         books.lack(
             LedgerProblem(
                 site,
-                f"the ledger ends at {_time(end_ms)}, before {what_ends}",
+                f"the ledger{of_slot} ends at {_time(end_ms)}, before {what_ends}",
                 stage=stage,
             )
         )

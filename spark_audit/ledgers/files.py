@@ -2,7 +2,8 @@
 
 Below LEDGER: SITE/ledger/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet and
 SITE/ledger/revisions/REVISION.json, as nodes keep them; a copy may leave `ledger/` out. Of a site
-with several nodes, each has its files in SITE/nodes/NODE/ledger.
+with several nodes, each has its files in SITE/nodes/NODE/ledger; of several slots, each but the
+first has its files in slots/N/ledger below its site or node.
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LEDGERS = {"*/ledger": -4, "*": -3, "*/nodes/*/ledger": -6}
-"""Pattern of a ledger -> place of the site's name in the path of a file of the ledger."""
+_LEDGERS = {
+    "*/ledger": (-4, None),
+    "*": (-3, None),
+    "*/nodes/*/ledger": (-6, None),
+    "*/slots/*/ledger": (-6, -4),
+    "*/nodes/*/slots/*/ledger": (-8, -4),
+}
+"""Pattern of a ledger -> places of the site's name and of the slot's number in the path of a file
+of the ledger; None: the first slot's."""
 _NAME = re.compile(r"(packed|linked_out|linked_in|delivered)-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
 
 
@@ -34,6 +42,7 @@ class LedgerPath:
     stage: str = ""
     first: int = -1
     last: int = -1
+    slot: int = 0
 
     @property
     def name(self) -> str:
@@ -70,16 +79,20 @@ def list_ledgers(spark: SparkSession, root: str, from_date: str) -> LedgerListin
 
     sites = frozenset(one.getPath().getName() for one in found("*") if one.isDirectory())
     files, older = [], set()
-    for ledger, place in _LEDGERS.items():
+    for ledger, (place, of_slot) in _LEDGERS.items():
         for status in found(f"{ledger}/date=*/*.parquet"):
             uri = status.getPath().toString()
-            file = ledger_path(uri, status.getLen(), uri.split("/")[place])
+            parts = uri.split("/")
+            slot = 0 if of_slot is None else slot_number(parts[of_slot])
+            if slot is None:
+                continue
+            file = ledger_path(uri, status.getLen(), parts[place], slot)
             if file.date >= from_date:
                 files.append(file)
             elif file.stage in ("", "delivered"):
                 older.add(file.site)
     revisions, unreadable = [], []
-    for ledger, place in _LEDGERS.items():
+    for ledger, (place, _) in _LEDGERS.items():
         for status in found(f"{ledger}/revisions/*.json"):
             uri = status.getPath().toString()
             site = uri.split("/")[place]
@@ -112,11 +125,16 @@ def _text(jvm: Any, system: Any, path: Any) -> str:
         source.close()
 
 
-def ledger_path(uri: str, size: int, site: str) -> LedgerPath:
+def slot_number(name: str) -> int | None:
+    """Return the number of the slot that a folder is of, or None for any other folder."""
+    return int(name) if name.isascii() and name.isdecimal() else None
+
+
+def ledger_path(uri: str, size: int, site: str, slot: int = 0) -> LedgerPath:
     """Parse the folder and name of a site's file."""
     date = uri.split("/")[-2].removeprefix("date=")
     named = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
     if named is None:
-        return LedgerPath(site, date, uri, size)
+        return LedgerPath(site, date, uri, size, slot=slot)
     first, last = int(named[3]), int(named[4])
-    return LedgerPath(site, date, uri, size, named[1], first, last)
+    return LedgerPath(site, date, uri, size, named[1], first, last, slot)

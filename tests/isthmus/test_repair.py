@@ -112,7 +112,8 @@ class Node:
 
 class _Site:
     def __init__(self, node: Node) -> None:
-        self.repairing = self.proof = node
+        self.repairing = node
+        self.expect = node.expect
         self.settled = node.settled
         self.export_ledger = node.export_ledger
 

@@ -31,6 +31,7 @@ from federation.mesh_file.keys.values import (
     empty_for_nothing,
     key,
 )
+from federation.slots import MOST_SLOTS
 
 
 class TlsKeys(Section):
@@ -286,6 +287,20 @@ class SiteKeys(Section):
         "`isthmus apply` may not count them",
         ge=1,
         le=9,
+    )
+    slots: int = key(
+        1,
+        "number of slots that the site's work is cut into, by exchange: each with its own log,"
+        " barrier and state. It cannot change once the site has run",
+        trades="more: later several nodes share the work; each costs connections, and on each link"
+        " a session. Numbers that are multiples of each other need the fewest",
+        ge=1,
+        le=MOST_SLOTS,
+    )
+    place: dict[str, int] = key(
+        {},
+        "by exchange: the slot, from 0, that has its messages",
+        without="a hash of the exchange's name says",
     )
     nodes: NodeNames | None = key(
         None,

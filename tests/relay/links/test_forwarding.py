@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.mesh import AckRule, Begins, Exchange, ForwardingRule, Link, Mesh, Site
+from federation.slots import SlotMap
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Place, Series
 from relay.ledger.members import Absent
 from relay.links.forwarding import Forwarding, ForwardingDecision, forwarding_for, seen_with
@@ -384,3 +385,18 @@ def test_a_new_site_that_begins_at_the_start_sends_the_links_to_it_through_their
     assert not seen.after(begins).stranded_by(begins)
     back = seen_with(forwarding_for(former, Link("b", "a", "a")))
     assert not back.stranded_by(forwarding_for(replace(CHAIN, sites=sites), Link("b", "a", "a")))
+
+
+def test_a_strand_carries_the_exchanges_of_its_slot_at_the_receiver_and_all_marks() -> None:
+    slots = SlotMap(2, {"secret": 1, "open": 0})
+    mesh = mesh_of({("a", "b")}, sites="ab")
+    mesh = replace(mesh, sites={**mesh.sites, "b": replace(mesh.sites["b"], slots=slots)})
+    to_first, to_second = (forwarding_for(mesh, one) for one in mesh.strands(mesh.links[0]))
+    secret, opened = header("a"), header("a", exchange="open")
+    assert to_first.decide(secret) is ForwardingDecision.OTHER_SLOT
+    assert to_second.decide(opened) is ForwardingDecision.OTHER_SLOT
+    assert to_first.sends(opened)
+    assert to_second.sends(secret)
+    mark = header("a", exchange="", kind=BatchKind.MARK)
+    assert to_first.sends(mark)
+    assert to_second.sends(mark)

@@ -190,7 +190,7 @@ def test_a_rate_that_the_links_of_a_site_share_comes_and_goes_while_bytes_wait()
     assert sent(sydney, 40.0) == pytest.approx(50_000, rel=0.05)
     world.uplink.change(each)
     assert sent(sydney, 50.0) == pytest.approx(100_000, rel=0.05)
-    world.uplink.stop()
+    world.uplink.forget(sydney)
     assert world.timers.is_idle
 
 

@@ -117,7 +117,7 @@ def of_another_state(rows: list[FileRows], later_ms: int = 1) -> list[FileRows]:
 def test_a_state_folder_that_was_made_anew_is_told_from_the_first() -> None:
     books = judged([*WHOLE, *of_another_state(WHOLE)])
     assert books.problems == []
-    assert books.renewed == {("paris", "delivered"): STATE}
+    assert books.renewed == {("paris", "delivered"): frozenset({STATE})}
 
 
 def test_a_state_folder_that_followed_another_begins_with_row_0() -> None:
