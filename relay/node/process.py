@@ -236,14 +236,22 @@ class RelayProcess:
         except _ENDS_A_SITE as error:
             log.error("%s: stopped: %s", node.label, error)
             self.stopped[node.label] = str(error)
-            _announce_end(node.folder, str(error))
+            self._announce_end(node, str(error))
+            # A person mends a site as a whole, whose process then begins anew.
+            for slot in self._by_site()[node.site]:
+                slot.stop()
             self._begin_again_if_back(node)
         except EndedBadly as error:
             if not node.is_to_end:
                 raise  # begun anew with its process
             log.error("%s: %s", node.label, error)
             self.ended_badly[node.label] = str(error)
-            _announce_end(node.folder, str(error))
+            self._announce_end(node, str(error))
+
+    def _announce_end(self, node: SiteNode, reason: str) -> None:
+        """Announce the reason why a node stopped by itself for the site, and for its slot."""
+        for folder in {self._by_site()[node.site][0].folder, node.folder}:
+            _announce_end(folder, reason)
 
     async def _run_in_turn(self, node: SiteNode) -> None:
         async with AsyncExitStack() as turn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from spark_audit.period import Period
 from spark_audit.report.report import AuditVerdict
 from tests.journeys.application import at, letter
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
+from tests.journeys.supervised_mesh import isthmus
 
 SITES = ("paris", "tokyo", "lima")
 pytestmark = pytest.mark.slow
@@ -101,3 +103,31 @@ async def test_other_slots_than_those_of_its_states_are_not_taken_up_and_not_sta
     mesh.start(["paris"])
     assert await mesh.dies("paris") == 3
     assert "its states in" in mesh.logs()
+
+
+async def test_a_slot_whose_state_is_lost_stops_its_site_and_is_rebuilt_alone(
+    loaded_mesh: LoadedMeshFactory,
+) -> None:
+    mesh, traffic = await loaded_mesh(*SITES, **CUT)
+    await traffic.more(500)
+    assert mesh.stop("paris") == 0
+    slot = mesh.state / "sites/paris/slots/1"
+    shutil.rmtree(slot / "state")
+    mesh.start(["paris"])
+    assert await mesh.dies("paris") == 3
+    told = (await mesh.status())["sites"]["paris"]
+    assert told["state"] == "stopped"
+    assert f"the state folder {slot / 'state'} is empty" in told["reason"]
+    code, said = await isthmus(mesh, "recover", "--site", "paris")
+    assert code == 2, said
+    assert "paris has slots 0 to 3: say one of them by --slot" in said
+    code, said = await isthmus(mesh, "recover", "--site", "paris", "--slot", "1")
+    assert code == 0, said
+    mesh.start(["paris"])
+    await mesh.running()
+    await traffic.more(300)
+    await traffic.end()
+    await traffic.arrived()
+    # Only of the slot's exchange, and what it had in hand, something may come twice.
+    flags = traffic.check(lambda site, origin: 10_000 if "paris" in (site, origin) else 0)
+    assert {exchange for (_, exchange), count in flags.items() if count} <= {"prices"}
