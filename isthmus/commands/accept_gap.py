@@ -76,8 +76,8 @@ def accept_gap(
     site_or_exit(file, mesh, site)
     folder = here_or_exit(state, site)
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
-    stand = [gap for _, gap in _standing(folder)]
-    gaps = _chosen(site, stand, link or (), flow or (), names)
+    standing = _standing(folder)
+    gaps = _chosen(site, [gap for _, gap in standing], link or (), flow or (), names)
     if not as_json:
         _show(site, gaps, names)
     # JSON output has no room for a question.
@@ -86,9 +86,8 @@ def accept_gap(
     if gaps and is_accepted:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            chosen = {gap.id for gap in gaps}
-            for own, gap in _standing(folder):
-                if gap.id in chosen:
+            for own, gap in standing:
+                if gap in gaps:
                     accept(own, gap, f"{getpass.getuser()}@{platform.node()}", at)
         except OSError as error:
             exit_with(str(error), EXIT_FAULT)

@@ -78,8 +78,7 @@ class SiteNode:
     ) -> None:
         """`book` is of the mesh to begin with; `folder` is the node's own, for state and ledger.
         `formats` are those that the node reads. `ledger_writers` may be shared. `brokers` and
-        `machine` are the real ones by default. `place` is by default that of a
-        site's only slot.
+        `machine` are the real ones by default. `place` is by default that of a site's only slot.
         """
         self.formats = formats
         self._ledger_writers = ledger_writers or FileWriters()
@@ -88,7 +87,6 @@ class SiteNode:
         self.site = site
         self._machine = machine or this_machine()
         place = place or SlotPlace.of(folder, self._machine.clock.now)
-        self.slot = place.slot
         self.cluster_id = mesh.sites[site].cluster_id
         self.book = book
         self.folder = folder
@@ -140,7 +138,8 @@ class SiteNode:
     @property
     def label(self) -> str:
         """Name for people: the site, with its slot if that is not the first."""
-        return f"{self.site} slot {self.slot}" if self.slot else self.site
+        slot = self._place.slot
+        return f"{self.site} slot {slot}" if slot else self.site
 
     @property
     def connected_to(self) -> Mapping[str, str]:

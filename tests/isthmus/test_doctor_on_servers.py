@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from isthmus.cluster_parts.cassandra_nodes import SUPERUSER, CassandraNodes
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from isthmus.known.address_book import address_book
 from tests.federation.meshes import mesh_of
+from tests.processes import frozen
 from tests.protected_servers import CLIENTS, Protected
 from tests.waiting import until
 
@@ -99,7 +100,7 @@ class Examined:
                 await asyncio.wait({holding})
 
     async def findings(self) -> list[Mapping[str, str]]:
-        """What `isthmus doctor` finds at the site, but of its broker, which is not there."""
+        """Return the findings of `isthmus doctor`, without those of the broker, which is away."""
         file = self._folder / "mesh.yaml"
         file.write_text(self.text)
         command = ["doctor", str(file), "--site", "paris", "--json"]
@@ -112,7 +113,7 @@ class Examined:
         return [one for one in found if one["site"] == "paris" and one["subject"] in SUBJECTS]
 
     async def wrong(self) -> dict[str, list[str]]:
-        """What is not well, by grade, but that a second member and a second node are missing."""
+        """Return the bad findings by grade, but for the missing second member and node."""
         wrong: dict[str, list[str]] = {}
         for one in await self.findings():
             if one["grade"] != "ok" and one["said"] not in KNOWN:
@@ -126,18 +127,6 @@ KNOWN = (
     "b is not connected to ZooKeeper",
     "a is alone: when it is gone, nobody takes over",
 )
-
-
-@contextmanager
-def frozen(*pids: int) -> Iterator[None]:
-    """Freeze processes while the block lasts."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 async def test_a_protected_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

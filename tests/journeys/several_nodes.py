@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +44,6 @@ class SiteServers:
                     servers.enter_async_context(CassandraNodes(folder / "cassandra", 3)),
                 )
             )
-
-    @staticmethod
-    @contextmanager
-    def frozen(pids: Sequence[int]) -> Iterator[None]:
-        """Freeze these servers while the block lasts."""
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
 
 
 class TwoNodes:

@@ -8,6 +8,7 @@ import pytest
 
 from relay.state.flow_state import ANNOUNCED_AT_MOST
 from tests.journeys.several_nodes import TwoNodes
+from tests.processes import frozen
 
 pytestmark = pytest.mark.long
 MANY = 20_000
@@ -23,7 +24,7 @@ async def test_no_slot_moves_and_nothing_stops_while_zookeeper_is_frozen(
     two_nodes: TwoNodes, members: int
 ) -> None:
     runs, other = await two_nodes.running()
-    with two_nodes.servers.frozen(two_nodes.servers.zookeeper[:members]):
+    with frozen(*two_nodes.servers.zookeeper[:members]):
         await two_nodes.more_arrives(MANY)
         await two_nodes.until_nodes(
             lambda nodes: "standing by; " in nodes[other]["reason"], f"{other} knows"
@@ -40,7 +41,7 @@ async def test_no_slot_moves_and_nothing_stops_while_zookeeper_is_frozen(
 async def test_one_frozen_node_of_cassandra_stops_nothing(two_nodes: TwoNodes) -> None:
     await two_nodes.running()
     for pid in two_nodes.servers.cassandra:
-        with two_nodes.servers.frozen([pid]):
+        with frozen(pid):
             await two_nodes.more_arrives(MANY // 2)
     assert _epochs(await two_nodes.nodes()) == {1}
     await two_nodes.check(0)
@@ -50,7 +51,7 @@ async def test_without_a_quorum_of_cassandra_nothing_is_announced_and_all_comes_
     two_nodes: TwoNodes,
 ) -> None:
     runs, _ = await two_nodes.running()
-    with two_nodes.servers.frozen(two_nodes.servers.cassandra[1:]):
+    with frozen(*two_nodes.servers.cassandra[1:]):
         await two_nodes.until_nodes(
             lambda nodes: nodes[runs]["slot"]["journal_away_s"] is not None, "Cassandra is missed"
         )

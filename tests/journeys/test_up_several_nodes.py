@@ -82,7 +82,7 @@ async def metrics(folder: Path, node: str) -> dict[str, float]:
 
 
 async def holds_the_slot(folder: Path) -> dict[str, bool]:
-    """Whether each node has the site, by its metrics, which have more of it accordingly."""
+    """Check each node's metrics; return True for the node that has the site."""
     found = {}
     for node in NODES:
         has = await metrics(folder, node)
