@@ -23,7 +23,7 @@ from relay import crash_points
 from relay.cluster.coordination import Coordination
 from relay.node.machine import open_store
 from relay.node.shared_files import drop_files, put_file, write_files
-from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, STATE
+from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, SLOT_MAP, STATE
 from relay.operator.gaps import GAPS_FILE
 from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, NodeState
 
@@ -60,6 +60,10 @@ async def move_in(folder: Path, slot: MoveAccess, progress: Progress) -> int:
     """
     if not (folder / STATE).exists():
         raise MoveRefused(f"there is no state in {folder / STATE}")
+    if (folder / SLOT_MAP).exists():
+        raise MoveRefused(
+            f"the states in {folder} are of several slots, which a cluster cannot have yet"
+        )
     await _check_nodes(slot.coordination)
     now = await slot.journal.ownership()
     if now is not None and now.owner.node == MOVED_IN and not (folder / MOVED).exists():

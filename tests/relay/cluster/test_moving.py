@@ -14,11 +14,13 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
+from federation.slots import SlotMap
 from relay import crash_points
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.moving import MoveAccess, MoveRefused, move_in, move_out
 from relay.node.machine import open_store
 from relay.node.site_folder import MOVED, STATE
+from relay.node.slot_record import keep_slots
 from relay.state.node_state import TABLES, Commit, NodeState
 
 Content = dict[str, dict[bytes, bytes]]
@@ -190,3 +192,12 @@ async def test_what_is_not_there_does_not_move(tmp_path: Path) -> None:
         await move_in(tmp_path, cluster.access, lambda keys: None)
     with pytest.raises(MoveRefused, match="no whole state"):
         await move_out(tmp_path, cluster.access, lambda keys: None)
+
+
+async def test_one_slot_of_several_does_not_move_without_the_others(tmp_path: Path) -> None:
+    keep_slots(tmp_path, "paris", SlotMap(2))
+    open_store(tmp_path / STATE).close()
+    cluster = Cluster()
+    with pytest.raises(MoveRefused, match="are of several slots"):
+        await move_in(tmp_path, cluster.access, lambda _: None)
+    assert await cluster.journal.ownership() is None
