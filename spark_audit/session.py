@@ -169,6 +169,8 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
             conf.set("spark.local.dir", str(folder))
             conf.set("spark.driver.bindAddress", "127.0.0.1")
             conf.set("spark.driver.host", "127.0.0.1")
+            # Java asks for the machine's name otherwise, which not every network resolves.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         with _failures_translated(java_log):
             context = SparkContext(conf=conf, gateway=_gateway(conf, java_log))
             context.setLogLevel("ERROR")

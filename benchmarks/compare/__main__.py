@@ -98,6 +98,7 @@ async def _all(options: argparse.Namespace, installation: RabbitMQInstallation) 
         file = _result_file(options.results, name, installation)
         if (
             not options.rows
+            and commit()
             and file.exists()
             and json.loads(file.read_text())["commit"] == commit()
         ):

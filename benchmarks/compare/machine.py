@@ -18,7 +18,10 @@ _HERE = Path(__file__).resolve().parent
 def commit() -> str:
     """Return the checked out commit, with a `+` if files differ from it; empty without git."""
     words = ("git", "-C", str(_HERE), "describe", "--always", "--dirty=+", "--exclude=*")
-    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
     return told.stdout.strip()
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.compare.arena import Round
+from benchmarks.compare.machine import commit
 from benchmarks.compare.make_report import PAGE, committed, notes
 from benchmarks.compare.report import page
 from benchmarks.compare.row import Bar, Measure, both
@@ -86,3 +90,10 @@ def test_what_was_tried_stands_at_the_end() -> None:
     told = page({"hop": {"3.10": result("3.10", (0.1,))}}, {"tried": "It was slower."})
     assert told.endswith("## What was tried\n\nIt was slower.\n")
     assert "What was tried" not in page({}, {})
+
+
+def test_a_checkout_without_git_has_no_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() == ""
