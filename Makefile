@@ -65,7 +65,7 @@ test: setup-audit check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
-test-slow: setup-audit chroot
+test-slow: setup-audit chroot cluster-parts
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
 # What a site of several nodes runs on.

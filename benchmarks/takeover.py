@@ -38,7 +38,6 @@ from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from relay.bulk_amqp import Connection, Consumer, Delivery, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 
-TOP = Path(__file__).resolve().parent.parent
 SITE = "site1"
 NODES = ("a", "b")
 WAYS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "frozen": signal.SIGSTOP}
@@ -219,8 +218,6 @@ def run(
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--rate", type=int, default=1000, help="messages a second")
     parser.add_argument("--members", type=int, default=3, help="nodes of Cassandra")
-    # The clients of ZooKeeper and Cassandra stand apart, for nodes that need none.
-    os.environ["PYTHONPATH"] = str(TOP / ".tools" / "cluster")
     uvloop.run(main(parser.parse_args()))
 
 

@@ -282,12 +282,17 @@ class BrokerAddress:
         return () if self.management is None else (self.management, *self.more_managements)
 
 
+DATACENTER = "datacenter1"
+"""Name of the data centre of a Cassandra that was told no other."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalPlace:
     """Cassandra in which the nodes of a site keep their journal."""
 
     hosts: tuple[str, ...]
-    """HOST:PORT of some of its nodes, which name the others."""
+    """HOST:PORT of some of its nodes, which name the others; none: the private one of `isthmus up`.
+    """
     datacenter: str
     keyspace: str
     replication: int = 3
@@ -304,7 +309,7 @@ class EnsemblePlace:
     """ZooKeeper ensemble through which the nodes of a site find each other."""
 
     hosts: tuple[str, ...]
-    """HOST:PORT of each member."""
+    """HOST:PORT of each member; none: the private one of `isthmus up`."""
     user: str = ""
     """Empty: entries are open to everybody."""
     password: str = ""
@@ -323,6 +328,11 @@ class NodeGroup:
     """Names of the nodes; none: any."""
     session_s: float = 2.0
     """Time after which a node that ZooKeeper does not hear from counts as gone."""
+
+    @property
+    def has_private_servers(self) -> bool:
+        """True if `isthmus up` runs the ZooKeeper and the Cassandra."""
+        return not self.zookeeper.hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,24 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
                 *revision_notes(mesh.revision, sites),
                 *left_behind_notes(mesh, state),
                 *clocks_apart(mesh, links),
+                *_servers_away(record, state),
             ],
             "sites": sites,
             "links": links,
         }
     )
+
+
+def _servers_away(record: SupervisorRecord | None, state: Path) -> list[str]:
+    """Return a note on each private ZooKeeper or Cassandra that does not run."""
+    servers = [child for child in record.children if child.kind == "server"] if record else []
+    return [
+        f"the private {child.name} is {child.state}"
+        f" ({child.reason or child.last_exit or 'it has not answered yet'}): its log is"
+        f" {state / 'logs' / child.name}.log"
+        for child in servers
+        if child.state != Phase.RUNNING.value
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup-cluster-parts.sh: puts what a site of several nodes runs on into .cluster-parts, unless it is
-# there: the jars of Cassandra and of ZooKeeper; and their Python clients into .tools. Exit 2:
-# something is missing that only you can install; it says what.
+# there: the jars of Cassandra and of ZooKeeper; and their Python clients into .tools, where .venv
+# then finds them. Exit 2: something is missing that only you can install; it says what.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,5 +11,7 @@ command -v java >/dev/null 2>&1 || {
 }
 mkdir -p .cluster-parts
 # One at a time; the other then finds it done.
-exec flock .cluster-parts/lock sh -c \
+flock .cluster-parts/lock sh -c \
     'scripts/setup-tool.sh cluster && scripts/fetch-jars.sh Cassandra scripts/cassandra "$PWD/.cluster-parts/cassandra" && scripts/fetch-jars.sh ZooKeeper scripts/zookeeper "$PWD/.cluster-parts/zookeeper"'
+site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+echo "$PWD/.tools/cluster" >"$site_packages/isthmus-cluster.pth"

@@ -14,9 +14,6 @@ from isthmus.cluster_parts.server_tls import ServerTls
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from tests.certificates import Authority
 
-CLIENTS = Path(__file__).resolve().parents[1] / ".tools" / "cluster"
-"""Folder of the servers' clients, for the path of a test's modules."""
-
 
 def files_of(authority: Authority, folder: Path, name: str, trusted: Authority) -> TlsFiles:
     """Write a client's files: a certificate of `authority`, and whom the client trusts."""

@@ -30,11 +30,13 @@ from federation.brokers.broker_uri import (
 from federation.brokers.credentials import NODE_KINDS, Credentials, resolve_password
 from federation.brokers.endpoint import Endpoint
 from federation.brokers.tls import TlsFilesBroken, client_context
-from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, TlsFiles
+from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, NodeGroup, TlsFiles
 from federation.names import Names
 
 BROKERS_FILE = "brokers.json"
+SERVERS_FILE = "servers.json"
 CONTROL = "rabbitmqctl"
+_LOOPBACK = "127.0.0.1"
 _FORMAT = 1
 
 
@@ -43,7 +45,8 @@ class AddressError(Exception):
 
     AddressError
     +- BrokerNotKnown      no record of where a private broker listens
-    +- BrokersFileBroken   STATE/brokers.json cannot be read
+    +- ServersNotKnown     no record of where the private ZooKeeper and Cassandra listen
+    +- BrokersFileBroken   STATE/brokers.json or STATE/servers.json cannot be read
     +- TlsUnusable         a file of the site's `tls:` cannot be used
     """
 
@@ -61,12 +64,27 @@ class BrokerNotKnown(AddressError):
         )
 
 
+class ServersNotKnown(AddressError):
+    """STATE/servers.json is not there, and the `cluster:` of `site` names no servers: run `isthmus
+    up` first, or name them.
+    """
+
+    def __init__(self, site: str) -> None:
+        self.site = site
+        super().__init__(
+            f"where the private ZooKeeper and Cassandra of {site!r} listen is not known: run "
+            "`isthmus up` first, with the same --state, or name both in the site's `cluster:`"
+        )
+
+
 class TlsUnusable(AddressError):
     """A file of `tls:` cannot be used: correct the file or the key."""
 
 
 class BrokersFileBroken(AddressError):
-    """STATE/brokers.json cannot be read: delete the file and run `isthmus up` again."""
+    """STATE/brokers.json or STATE/servers.json cannot be read: delete the file and run `isthmus up`
+    again.
+    """
 
     def __init__(self, file: Path, reason: str) -> None:
         self.file = file
@@ -92,7 +110,7 @@ class PrivateBroker:
     amqp_port: int
     stream_port: int
     management_port: int
-    host: str = "127.0.0.1"
+    host: str = _LOOPBACK
     vhost: str = "/"
     control: str = CONTROL
     """Beginning of a shell command for the broker's administrator: `rabbitmqctl` does not find the
@@ -106,6 +124,28 @@ class PrivateBroker:
         """Listeners of all nodes, the first node first."""
         own = BrokerPorts(self.amqp_port, self.stream_port, self.management_port)
         return own, *self.others
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateServers:
+    """Ports of the private ZooKeeper and Cassandra, on loopback, that all sites of the mesh share
+    whose `cluster:` names none.
+    """
+
+    zookeeper_port: int
+    cassandra_port: int
+    storage_port: int
+    """Port of Cassandra for other nodes of its own; there are none."""
+
+    @property
+    def zookeeper(self) -> str:
+        """HOST:PORT of the ZooKeeper."""
+        return f"{_LOOPBACK}:{self.zookeeper_port}"
+
+    @property
+    def cassandra(self) -> str:
+        """HOST:PORT of the Cassandra."""
+        return f"{_LOOPBACK}:{self.cassandra_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +255,24 @@ class AddressBook:
         default=_none_known, repr=False, compare=False
     )
     """Exchanges that earlier revisions delivered at a site, see `users.site_users`."""
+    servers: PrivateServers | None = None
+    """None before `isthmus up` has run any."""
+
+    def nodes_of(self, site: str) -> NodeGroup:
+        """Return the nodes of a site with a `cluster:`, with the servers that they share. Raises
+        ServersNotKnown.
+        """
+        group = self.mesh.sites[site].nodes
+        assert group is not None, f"{site} has no cluster"
+        if not group.has_private_servers:
+            return group
+        if self.servers is None:
+            raise ServersNotKnown(site)
+        return replace(
+            group,
+            zookeeper=replace(group.zookeeper, hosts=(self.servers.zookeeper,)),
+            cassandra=replace(group.cassandra, hosts=(self.servers.cassandra,)),
+        )
 
     def deliverer(self, site: str) -> AmqpAddress:
         """Return the address of a site's broker for its deliverer."""
@@ -464,3 +522,25 @@ def _as_json(broker: PrivateBroker) -> dict[str, Any]:
     if not broker.others:
         del written["others"]
     return written
+
+
+def read_private_servers(state: Path) -> PrivateServers | None:
+    """Return the private servers that `isthmus up` recorded; None before. Raises
+    BrokersFileBroken.
+    """
+    file = state / SERVERS_FILE
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content.pop("format") != _FORMAT:
+            raise BrokersFileBroken(file, "its format is not known")
+        return PrivateServers(**content)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokersFileBroken(file, f"damaged: {error!r}") from error
+
+
+def write_private_servers(state: Path, servers: PrivateServers) -> None:
+    """Record where the private servers listen; readers see the old file or the new file."""
+    content = {"format": _FORMAT, **asdict(servers)}
+    durable_file.write(state / SERVERS_FILE, json.dumps(content, indent=1))

@@ -24,6 +24,7 @@ from federation.brokers.broker_uri import (
 )
 from federation.lanes import Lane, lane_number
 from federation.mesh import (
+    DATACENTER,
     LOCAL_ADMIN,
     OLDEST_BATCH_FORMAT,
     AckRule,
@@ -128,22 +129,27 @@ def _nodes(mesh: str, site: str, keys: SiteKeys, folder: Path) -> NodeGroup | No
     cassandra = keys.cluster.cassandra
     zookeeper = keys.cluster.zookeeper
     names = keys.nodes or ()
+    keyspace = keyspace_of(mesh, site, cassandra)
     return NodeGroup(
         zookeeper=EnsemblePlace(
             tuple(zookeeper.hosts),
             zookeeper.user,
             _reference(zookeeper.password or "", folder),
             None if zookeeper.tls is None else _tls_files(zookeeper.tls, folder),
-        ),
+        )
+        if zookeeper is not None
+        else EnsemblePlace(()),
         cassandra=JournalPlace(
             tuple(cassandra.hosts),
             cassandra.datacenter,
-            keyspace_of(mesh, site, cassandra),
+            keyspace,
             cassandra.replication,
             cassandra.user,
             _reference(cassandra.password or "", folder),
             None if cassandra.tls is None else _tls_files(cassandra.tls, folder),
-        ),
+        )
+        if cassandra is not None
+        else JournalPlace((), DATACENTER, keyspace, replication=1),
         names=() if ANY_NODE in names else tuple(names),
         session_s=keys.cluster.session,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dedup.store import StoreError
+from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
 from federation.wording import counted
 from isthmus.known.address_book import address_book_or_exit
@@ -122,7 +123,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
         reason = f"Cassandra or ZooKeeper does not answer within {REACHED_WITHIN_S:g} s"
     except (CoordinationAway, CoordinationRefused, MoveRefused) as error:
         reason = str(error)
-    except (StoreError, PasswordMissing, OSError) as error:
+    except (StoreError, AddressError, PasswordMissing, OSError) as error:
         reason = str(error)
     if reason:
         exit_with(f"{site}: not moved: {reason}", EXIT_FAULT)

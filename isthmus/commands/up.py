@@ -15,11 +15,13 @@ from typing import Annotated
 
 import typer
 
+from federation.brokers.addresses import AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
 from federation.wording import counted
 from isthmus.brokers.errors import LocalBrokerError
+from isthmus.cluster_parts.parts import PartsMissing
 from isthmus.commands.apply import apply as apply_file
 from isthmus.commands.apply import possible_mesh_or_exit
 from isthmus.known.address_book import address_book, address_book_or_exit
@@ -41,6 +43,8 @@ from isthmus.up.supervisor_record import AlreadySupervisedError, read_record
 log = logging.getLogger(__name__)
 
 UP_WITHIN_S = 120.0
+_UNUSABLE = LocalBrokerError, CredentialsError, AddressError, PartsMissing
+"""Reasons why the processes of a mesh cannot be planned."""
 
 
 def up(
@@ -54,6 +58,9 @@ def up(
 ) -> None:
     """Run the mesh on this machine: a private broker for each site that names none, and a node for
     every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends them in order.
+
+    Of a site with `nodes` all of them run here; where its `cluster:` names no servers, a private
+    ZooKeeper and Cassandra too.
 
     At a site with a `broker` of its own the command does what `isthmus apply` does, if the site has
     a `management`; else it prints what to run there.
@@ -69,7 +76,7 @@ def up(
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         asyncio.run(_supervise(file, mesh, state, rabbitmq, prepares=prepares))
-    except (AlreadySupervisedError, LocalBrokerError, CredentialsError) as error:
+    except (*_UNUSABLE, AlreadySupervisedError) as error:
         exit_with(str(error), EXIT_FAULT)
 
 
@@ -87,7 +94,7 @@ async def _supervise(
             if new.name != mesh.name:
                 raise FileNotTakenUp(f"it names the mesh {new.name!r}, here runs {mesh.name!r}")
             return children.plans(new), taken_up(new)
-        except (MeshFileError, LocalBrokerError, CredentialsError, OSError) as error:
+        except (*_UNUSABLE, MeshFileError, OSError) as error:
             raise FileNotTakenUp(str(error)) from error
 
     supervisor = Supervisor(state, children.plans(mesh), about=taken_up(mesh), reload=reload)

@@ -51,14 +51,16 @@ async def examine_servers(
     except (AddressError, PasswordMissing) as error:
         found.fault("cluster", str(error), "then run this again: the servers could not be asked")
         return
-    judge_ensemble(ensemble, found)
+    judge_ensemble(ensemble, found, is_private=group.has_private_servers)
     judge_journal(journal, group.cassandra, found)
     judge_nodes(ensemble, group, found)
     judge_reports(report.get("nodes", {}), found)
 
 
-def judge_ensemble(facts: EnsembleFacts, found: Findings) -> None:
-    """Judge the members of the ensemble, and the login there."""
+def judge_ensemble(facts: EnsembleFacts, found: Findings, *, is_private: bool = False) -> None:
+    """Judge the members of the ensemble, and the login there; a private ensemble has one member,
+    on the machine of all nodes.
+    """
     subject, count = "ZooKeeper", len(facts.members)
     serving = [one for one in facts.members if not one.why_not and one.serves]
     _silent(subject, facts.members, found)
@@ -87,7 +89,7 @@ def judge_ensemble(facts: EnsembleFacts, found: Findings) -> None:
         )
     elif serving:
         found.ok(subject, f"members that serve: {len(serving)} of {count}")
-    if count < _SAFE:
+    if count < _SAFE and not is_private:
         found.warn(
             subject,
             f"{counted(count, 'member')}: when one is away, no node takes over",

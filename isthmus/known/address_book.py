@@ -11,6 +11,7 @@ from federation.brokers.addresses import (
     AddressBook,
     AddressError,
     read_private_brokers,
+    read_private_servers,
 )
 from federation.brokers.credentials import SECRETS_FILE, CredentialsError, load_or_make
 from federation.mesh import Mesh
@@ -27,6 +28,7 @@ def address_book(mesh: Mesh, state: Path) -> AddressBook:
         read_private_brokers(state),
         os.environ,
         KnownMeshes(state).delivered_at,
+        read_private_servers(state),
     )
 
 

@@ -1,5 +1,6 @@
-"""Children of `isthmus up` for a mesh file: private brokers, or the nodes of private clusters, and
-the node or the nodes of each site. Children that a changed file keeps stay the same objects.
+"""Children of `isthmus up` for a mesh file: private brokers, or the nodes of private clusters, the
+node or the nodes of each site, and the servers that nodes of a site share, where the file names
+none. Children that a changed file keeps stay the same objects.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from isthmus.brokers.local_brokers import Epmd, LocalBroker
 from isthmus.brokers.private_brokers import plan_brokers
 from isthmus.known.address_book import address_book
 from isthmus.site_apply import apply_sites
-from isthmus.up.supervised import BrokerProcess, NodeProcess
-from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, ChildPlan
+from isthmus.up.private_servers import private_servers
+from isthmus.up.supervised import BrokerProcess, NodeProcess, ServerProcess
+from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, SERVER_POLICY, ChildPlan
 from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
 
 log = logging.getLogger(__name__)
@@ -88,13 +90,21 @@ class MeshChildren:
         self._installation: RabbitMQInstallation | None = None
         self._brokers: dict[str, SiteBrokers] = {}
         self._nodes: dict[SiteNodeName, NodeProcess] = {}
+        self._servers: list[ServerProcess] = []
 
     def plans(self, mesh: Mesh) -> list[ChildPlan]:
-        """Plan all children of the mesh, brokers first; write the addresses of new brokers.
+        """Plan all children of the mesh, brokers first; write the addresses of new brokers and
+        servers.
 
-        Raises LocalBrokerError if RabbitMQ is needed and missing, CredentialsError, OSError.
+        Raises LocalBrokerError if RabbitMQ is needed and missing, PartsMissing if ZooKeeper and
+        Cassandra are, CredentialsError, AddressError, OSError.
         """
         self._state.mkdir(parents=True, exist_ok=True)
+        shares = any(
+            s.nodes is not None and s.nodes.has_private_servers for s in mesh.sites.values()
+        )
+        if shares and not self._servers:
+            self._servers = private_servers(self._state)
         if self._installation is None and any(s.broker is None for s in mesh.sites.values()):
             self._installation = find_installation(self._rabbitmq)
         specs = plan_brokers(mesh, self._state, load_or_make(self._state, mesh))
@@ -102,6 +112,7 @@ class MeshChildren:
         nodes = {one: self._node(one) for site in mesh.sites for one in _nodes_of(mesh, site)}
         self._brokers, self._nodes = brokers, nodes
         return [
+            *(ChildPlan(server, SERVER_POLICY) for server in self._servers if shares),
             *(plan for of_site in brokers.values() for plan in _broker_plans(of_site)),
             *(
                 ChildPlan(

@@ -1,4 +1,5 @@
-"""Supervised processes behind one Protocol: private brokers and nodes.
+"""Supervised processes behind one Protocol: private brokers, nodes, and the servers that these
+share.
 
 Processes are known by PID and start time: a signal never reaches a later process with the same PID.
 """
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -17,8 +19,9 @@ from typing import BinaryIO, Literal, Protocol
 from isthmus import processes
 from isthmus.brokers.errors import LocalBrokerError
 from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.cluster_parts.server_group import Server
 
-Kind = Literal["broker", "node"]
+Kind = Literal["broker", "node", "server"]
 
 LOG_LIMIT_BYTES = 5 * 2**20
 OLD_LOGS = 2
@@ -65,31 +68,17 @@ class Child(Protocol):
         """End the process in order, by force after its patience; return when gone."""
 
 
-class NodeProcess:
-    """Node of a site.
+class LoggedProcess(ABC):
+    """Child whose output goes to `log_file`."""
 
-    The node writes `{"pid": ..., "admin_port": ...}` to `admin_file`, and is healthy if the PID is
-    the child's and GET /health is answered with any status: only silence matters here, the content
-    is for status. Output goes to `log_file`.
-    """
-
-    kind: Kind = "node"
+    kind: Kind
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log_file: Path,
-        admin_file: Path,
-        *,
-        check_limit_s: float = 2.0,
-        stop_patience_s: float = 10.0,
+        self, name: str, command: Sequence[str], log_file: Path, *, stop_patience_s: float
     ) -> None:
         self.name = name
         self.command = tuple(command)
         self.log_file = log_file
-        self.admin_file = admin_file
-        self.check_limit_s = check_limit_s
         self.stop_patience_s = stop_patience_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
@@ -109,9 +98,8 @@ class NodeProcess:
             self._log_from = log.tell()
             self._process = self._spawn(log)
 
-    async def healthy(self) -> bool:
-        port = self._admin_port()
-        return port is not None and await answers_http(port, "/health", self.check_limit_s)
+    @abstractmethod
+    async def healthy(self) -> bool: ...
 
     async def wait_ended(self) -> int:
         process = self._begun()
@@ -155,8 +143,37 @@ class NodeProcess:
 
     def _begun(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise RuntimeError(f"node {self.name!r} was not started")
+            raise RuntimeError(f"{self.kind} {self.name!r} was not started")
         return self._process
+
+
+class NodeProcess(LoggedProcess):
+    """Node of a site.
+
+    The node writes `{"pid": ..., "admin_port": ...}` to `admin_file`, and is healthy if the PID is
+    the child's and GET /health is answered with any status: only silence matters here, the content
+    is for status.
+    """
+
+    kind: Kind = "node"
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log_file: Path,
+        admin_file: Path,
+        *,
+        check_limit_s: float = 2.0,
+        stop_patience_s: float = 10.0,
+    ) -> None:
+        super().__init__(name, command, log_file, stop_patience_s=stop_patience_s)
+        self.admin_file = admin_file
+        self.check_limit_s = check_limit_s
+
+    async def healthy(self) -> bool:
+        port = self._admin_port()
+        return port is not None and await answers_http(port, "/health", self.check_limit_s)
 
     def _admin_port(self) -> int | None:
         try:
@@ -167,6 +184,28 @@ class NodeProcess:
             return None  # left by an earlier process
         port = announced.get("admin_port")
         return port if isinstance(port, int) else None
+
+
+class ServerProcess(LoggedProcess):
+    """Private ZooKeeper or Cassandra that the nodes of sites share, healthy while it serves."""
+
+    kind: Kind = "server"
+
+    def __init__(
+        self, name: str, server: Server, log_file: Path, *, stop_patience_s: float = 20.0
+    ) -> None:
+        super().__init__(name, server.command, log_file, stop_patience_s=stop_patience_s)
+        self._server = server
+
+    async def start(self) -> None:
+        try:
+            self._server.prepare()
+        except OSError as error:
+            raise ChildStartError(self.name, str(error)) from error
+        await super().start()
+
+    async def healthy(self) -> bool:
+        return await self._server.serves()
 
 
 MOST_START_DOUBLINGS = 3

@@ -1,7 +1,7 @@
-"""Supervisor of the brokers and nodes of one state folder.
+"""Supervisor of the brokers, servers and nodes of one state folder.
 
 `supervision` decides, this module acts, with one task for each child. Shutdown ends all nodes at
-once, then the brokers: a node's last acks need the broker.
+once, then what they use: a node's last acks need the broker, and its last row the journal.
 
 Run in the main thread of the process: children are tied to the thread that starts them.
 """
@@ -37,6 +37,9 @@ NODE_POLICY = Policy()
 
 BROKER_POLICY = Policy(failed_checks=3)
 """Three checks of at most 3 s, for busy brokers: a hung broker is killed within 11.5 s."""
+
+SERVER_POLICY = Policy(start_limit_s=180.0)
+"""Four checks of at most 2 s. A Cassandra starts in ten seconds, on a busy machine in minutes."""
 
 LEFTOVER_PATIENCE_S = 10.0
 PID_POLL_S = 0.1
@@ -251,8 +254,8 @@ class Supervisor:
 
     async def _end_some(self, some: Mapping[tuple[str, str], _Caretaker]) -> None:
         problems: list[BaseException] = []
-        for kind in ("node", "broker"):
-            ending = [one.end() for key, one in some.items() if key[0] == kind and not one.is_over]
+        for kinds in (("node",), ("broker", "server")):
+            ending = [one.end() for key, one in some.items() if key[0] in kinds and not one.is_over]
             results = await asyncio.gather(*ending, return_exceptions=True)
             problems += [result for result in results if result is not None]
         if problems:

@@ -83,9 +83,10 @@ class SiteCluster:
 
 
 def cluster_of(book: AddressBook, site: str) -> SiteCluster:
-    """Return what the mesh says of a site's cluster. Raises PasswordMissing, TlsUnusable."""
-    group = book.mesh.sites[site].nodes
-    assert group is not None, f"{site} has no cluster"
+    """Return what the mesh says of a site's cluster. Raises PasswordMissing, TlsUnusable,
+    ServersNotKnown.
+    """
+    group = book.nodes_of(site)
     place, ensemble = group.cassandra, group.zookeeper
 
     def password_of(server: JournalPlace | EnsemblePlace) -> str:
@@ -114,7 +115,7 @@ def cluster_of(book: AddressBook, site: str) -> SiteCluster:
 
 def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Machine:
     """Return this machine, with the state that the node shares with the site's others. Raises
-    PasswordMissing.
+    PasswordMissing, TlsUnusable, ServersNotKnown.
     """
     machine = this_machine()
     cluster = cluster_of(book, site)

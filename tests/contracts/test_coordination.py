@@ -13,7 +13,6 @@ from relay.cluster.coordination import Coordination, CoordinationAway, Coordinat
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from tests.waiting import until
 
-TOP = Path(__file__).resolve().parents[2]
 Join = Callable[[], Awaitable[Coordination]]
 """Connect another node to the same ensemble."""
 OWNER = "slots/0/owner"
@@ -25,9 +24,7 @@ async def _steady(node: Coordination) -> Coordination:
 
 
 @pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.long)])
-async def join(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Join]:
+async def join(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Join]:
     if request.param == "memory":
         ensemble = MemoryEnsemble()
 
@@ -36,8 +33,6 @@ async def join(
 
         yield join_memory
         return
-    # ZooKeeper's client stands apart: nodes that need none do without it.
-    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
     from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
     from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 

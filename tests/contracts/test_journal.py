@@ -22,18 +22,15 @@ from dedup.journal.journal import (
 )
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 
-TOP = Path(__file__).resolve().parents[2]
 Open = Callable[[], Journal]
 """Open another node's way to the same slot."""
 
 
 @asynccontextmanager
 async def cassandra_session(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> AsyncIterator[tuple[Any, Open]]:
     """Run a Cassandra of one node: a session with it, and ways to its slot 0."""
-    # Cassandra's client stands apart: nodes that need none do without it.
-    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
     from dedup.journal.cassandra_journal import CassandraJournal
     from dedup.journal.cassandra_session import CassandraAccess, connect
     from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
@@ -53,14 +50,12 @@ async def cassandra_session(
 
 
 @pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.long)])
-async def open_journal(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Open]:
+async def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     if request.param == "memory":
         rows = SlotRows()
         yield lambda: MemoryJournal(rows)
         return
-    async with cassandra_session(tmp_path, monkeypatch) as (_, open_slot):
+    async with cassandra_session(tmp_path) as (_, open_slot):
         yield open_slot
 
 
@@ -156,9 +151,9 @@ async def test_the_latest_complete_snapshot_counts_and_what_it_replaces_goes(
 
 @pytest.mark.long
 async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async with cassandra_session(tmp_path, monkeypatch) as (session, open_slot):
+    async with cassandra_session(tmp_path) as (session, open_slot):
         journal = open_slot()
         await journal.take(None, owner(1))
         await asyncio.to_thread(session.execute, "DROP TABLE journal")
@@ -171,10 +166,7 @@ async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
 
 
 @pytest.mark.long
-async def test_nodes_that_make_the_tables_at_once_have_the_same_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(TOP / ".tools" / "cluster")
+async def test_nodes_that_make_the_tables_at_once_have_the_same_tables(tmp_path: Path) -> None:
     from dedup.journal.cassandra_session import CassandraAccess, open_journal
     from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 

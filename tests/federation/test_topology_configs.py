@@ -39,6 +39,7 @@ def test_every_site_can_be_reached_from_every_other(name: str) -> None:
         ("five-meshed.yaml", 5, 20, ForwardingRule.RING),
         ("hub-500-branches.yaml", 501, 1000, ForwardingRule.RING),
         ("two-regions.yaml", 10, 36, ForwardingRule.RING),
+        ("several-nodes.yaml", 2, 2, ForwardingRule.COMPLETE),
     ],
 )
 def test_it_has_the_shape_that_its_name_says(

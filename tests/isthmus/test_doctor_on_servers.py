@@ -23,7 +23,7 @@ from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from isthmus.known.address_book import address_book
 from tests.federation.meshes import mesh_of
 from tests.processes import frozen
-from tests.protected_servers import CLIENTS, Protected
+from tests.protected_servers import Protected
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -130,7 +130,6 @@ KNOWN = (
 
 
 async def test_a_protected_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(CLIENTS)
     async with AsyncExitStack() as ended:
         servers = await ended.enter_async_context(Protected.started(tmp_path / "servers"))
         cassandra = servers.cassandra
@@ -207,10 +206,7 @@ async def test_a_protected_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         await nobody_answers("Connect call failed", "Connect call failed")
 
 
-async def test_a_commit_log_that_is_written_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(CLIENTS)
+async def test_a_commit_log_that_is_written_late(tmp_path: Path) -> None:
     late = {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
     async with CassandraNodes(tmp_path / "cassandra", 1, settings=late) as cassandra:
         address = f"{cassandra.addresses[0]}:{cassandra.port}"
@@ -224,10 +220,7 @@ async def test_a_commit_log_that_is_written_late(
         assert any("is not there: the site's first node" in one for one in wrong["warning"])
 
 
-async def test_an_ensemble_that_loses_its_majority(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(CLIENTS)
+async def test_an_ensemble_that_loses_its_majority(tmp_path: Path) -> None:
     async with ZookeeperNodes(tmp_path / "zookeeper", 3) as zookeeper:
         site = Examined(tmp_path / "site", zookeeper.hosts, "127.0.0.1:1")
         assert ("ZooKeeper", "members that serve: 3 of 3") in {

@@ -16,7 +16,6 @@ from tests.journeys.several_nodes import NODES, PER_SECOND, SITE, SiteServers, T
 from tests.live_brokers import Vhost, own_vhost
 from wan_proxy import LineCondition, WanProxy
 
-TOP = Path(__file__).resolve().parents[2]
 MeshFactory = Callable[..., Awaitable[LiveMesh]]
 LoadFactory = Callable[..., Load]
 LoadedMeshFactory = Callable[..., Awaitable[tuple[LiveMesh, Load]]]
@@ -107,12 +106,8 @@ def loaded_mesh(live_mesh: MeshFactory, load: LoadFactory) -> LoadedMeshFactory:
 
 
 @pytest.fixture
-async def site_servers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[SiteServers]:
+async def site_servers(tmp_path: Path) -> AsyncIterator[SiteServers]:
     """Servers that the nodes of a site share."""
-    # The clients of ZooKeeper and Cassandra stand apart: nodes that need none do without them.
-    monkeypatch.setenv("PYTHONPATH", str(TOP / ".tools" / "cluster"))
     async with SiteServers.started(tmp_path) as servers:
         yield servers
 

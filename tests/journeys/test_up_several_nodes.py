@@ -1,4 +1,6 @@
-"""A site of three nodes that `isthmus up` runs; one is killed, and another takes over."""
+"""A site of three nodes that `isthmus up` runs, with the servers that they share: each kind of
+process is killed, and the site goes on.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ import pytest
 
 from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.up.supervisor_record import read_record
-from tests.journeys.several_nodes import SiteServers
 from tests.journeys.up_mesh import UpMesh, up_mesh
 from tests.waiting import until
 
-pytestmark = pytest.mark.long  # two brokers of its own, beside a site's servers
+pytestmark = pytest.mark.slow
 
 NODES = {"a", "b", "c"}
+MESH = """\
+mesh: several
+topology: complete
+exchanges: [{name: orders}]
+sites: {paris: {}, tokyo: {nodes: [a, b, c], cluster: {}}}
+"""
 
 
 async def states(up: UpMesh) -> dict[str, str]:
@@ -45,31 +52,55 @@ async def one_runs(up: UpMesh, other_than: str = "") -> str:
     return next(name for name, state in found.items() if state == "running")
 
 
-async def test_up_runs_all_nodes_of_a_site_and_starts_a_killed_one_again(
-    site_servers: SiteServers, tmp_path: Path, rabbitmq: RabbitMQInstallation
+async def test_up_runs_all_nodes_of_a_site_with_the_servers_that_they_share(
+    tmp_path: Path, rabbitmq: RabbitMQInstallation
 ) -> None:
-    site = {"nodes": sorted(NODES), "cluster": site_servers.keys}
-    text = (
-        "mesh: several\ntopology: complete\nexchanges: [{name: orders}]\n"
-        f"sites: {json.dumps({'paris': {}, 'tokyo': site})}\n"
-    )
-    async with up_mesh(tmp_path, text, rabbitmq) as up:
+    async with up_mesh(tmp_path, MESH, rabbitmq) as up:
         runs = await one_runs(up)
         assert await holds_the_slot(tmp_path) == {name: name == runs for name in NODES}
         await until(lambda: nodes_are_well(up), "doctor finds nothing about the nodes", 60)
-        record = read_record(tmp_path / "state")
-        assert record is not None
-        child = record.child("node", f"tokyo.{runs}")
-        assert child is not None
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGKILL)
+        await up.arrives("paris", "tokyo")
+        kill(tmp_path, "node", f"tokyo.{runs}")
         later = await one_runs(up, other_than=runs)
         assert later != runs
         assert await holds_the_slot(tmp_path) == {name: name == later for name in NODES}
-        up.write(text.replace('"a", ', ""))
+        for server in ("zookeeper", "cassandra"):
+            before = kill(tmp_path, "server", server)
+            await until(
+                lambda server=server, before=before: is_back(tmp_path, server, before),
+                f"{server} is begun again",
+                120,
+            )
+        assert await one_runs(up) == later
+        await up.arrives("paris", "tokyo")
+        up.write(MESH.replace("a, ", ""))
         code, said = await up.run("apply")
         assert code == 0, said
         await until(lambda: len_of(tmp_path) == 3, "the node that was taken out has ended", 60)
+        record = read_record(tmp_path / "state")
+        assert record is not None
+        marks = record.child_marks()
+        assert all(mark.is_alive for mark in marks)
+    assert not any(mark.is_alive for mark in marks)
+
+
+def kill(folder: Path, kind: str, name: str) -> int:
+    """Kill a child of the supervisor; return its process ID."""
+    record = read_record(folder / "state")
+    assert record is not None
+    child = record.child(kind, name)
+    assert child is not None
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    return child.pid
+
+
+def is_back(folder: Path, server: str, former: int) -> bool:
+    record = read_record(folder / "state")
+    assert record is not None
+    child = record.child("server", server)
+    assert child is not None
+    return child.state == "running" and child.pid not in (None, former)
 
 
 async def metrics(folder: Path, node: str) -> dict[str, float]:

@@ -45,6 +45,17 @@ class UpMesh:
         told: dict[str, Any] = json.loads(said)
         return {name: (s["node_pid"], s["broker_pid"]) for name, s in told["sites"].items()}
 
+    async def arrives(self, origin: str, destination: str) -> None:
+        """Publish again and again, until something of it has come."""
+        listening = asyncio.create_task(self.run("consume", destination, "orders", "--count", "1"))
+        async with asyncio.timeout(60):
+            while not listening.done():
+                code, said = await self.run("publish", origin, "orders", "order.new", "hello")
+                assert code == 0, said
+        code, said = listening.result()
+        assert code == 0, said
+        assert "hello" in said
+
 
 @contextlib.asynccontextmanager
 async def up_mesh(folder: Path, text: str, rabbitmq: RabbitMQInstallation) -> AsyncIterator[UpMesh]:

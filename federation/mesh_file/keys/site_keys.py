@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from federation.mesh import DATACENTER
 from federation.mesh_file.keys.lane_values import MaxRate
 from federation.mesh_file.keys.values import (
     AdminText,
@@ -134,7 +135,7 @@ class CassandraKeys(Section):
 
     hosts: HostPortTexts = key(..., "HOST:PORT of one or more of its nodes, which name the others")
     datacenter: str = key(
-        "datacenter1", "Cassandra's name of the data centre whose nodes answer", min_length=1
+        DATACENTER, "Cassandra's name of the data centre whose nodes answer", min_length=1
     )
     keyspace: str | None = key(
         None,
@@ -180,19 +181,30 @@ def whole_zookeeper(value: object) -> object:
     return value if isinstance(value, dict | ZookeeperKeys) else {"hosts": value}
 
 
-def keyspace_of(mesh: str, site: str, keys: CassandraKeys) -> str:
+def keyspace_of(mesh: str, site: str, keys: CassandraKeys | None) -> str:
     """Return the name of a site's keyspace."""
-    return keys.keyspace or re.sub(r"[^a-z0-9]", "_", f"isthmus_{mesh}_{site}".lower())
+    return (keys and keys.keyspace) or re.sub(r"[^a-z0-9]", "_", f"isthmus_{mesh}_{site}".lower())
 
 
 class ClusterKeys(Section):
     """Servers that the nodes of a site share: who runs the site, and its state."""
 
-    zookeeper: Annotated[
-        ZookeeperKeys,
-        BeforeValidator(whole_zookeeper, json_schema_input_type=HostPortTexts | ZookeeperKeys),
-    ] = key(..., "who should run the site; HOST:PORT or a list of such is short for {hosts: LIST}")
-    cassandra: CassandraKeys = key(..., "where the journal of the site's state is")
+    zookeeper: (
+        Annotated[
+            ZookeeperKeys,
+            BeforeValidator(whole_zookeeper, json_schema_input_type=HostPortTexts | ZookeeperKeys),
+        ]
+        | None
+    ) = key(
+        None,
+        "who should run the site; HOST:PORT or a list of such is short for {hosts: LIST}",
+        without="with no `cassandra` either: `isthmus up` runs one of each, for all sites without",
+    )
+    cassandra: CassandraKeys | None = key(
+        None,
+        "where the journal of the site's state is",
+        without="as `zookeeper`",
+    )
     session: Duration = key(
         "2s",
         "time after which a node that ZooKeeper does not hear from is replaced",

@@ -34,10 +34,11 @@ def node_violations(keys: MeshKeys) -> Iterator[Violation]:
             continue
         yield from _cluster((*at, "cluster"), site.cluster)
         keyspace = keyspace_of(keys.mesh, name, site.cluster.cassandra)
+        has_keyspace = site.cluster.cassandra is not None and site.cluster.cassandra.keyspace
         where: Location = (*at, "cluster", "cassandra")
         if not _KEYSPACE.fullmatch(keyspace):
             yield Violation(
-                (*where, "keyspace") if site.cluster.cassandra.keyspace else where,
+                (*where, "keyspace") if has_keyspace else where,
                 f"`{keyspace}` cannot be a keyspace",
                 "write keyspace: with up to 48 small letters, digits and _, a letter first",
             )
@@ -85,8 +86,20 @@ def _cluster(at: Location, cluster: ClusterKeys) -> Iterator[Violation]:
             "a session of this length is of no use",
             f"write {LEAST_SESSION_S:g}s to {MOST_SESSION_S:g}s; 2s in a data centre",
         )
-    yield from _access((*at, "zookeeper"), cluster.zookeeper)
-    yield from _access((*at, "cassandra"), cluster.cassandra)
+    if (cluster.zookeeper is None) != (cluster.cassandra is None):
+        there, missing = "zookeeper", "cassandra"
+        if cluster.zookeeper is None:
+            there, missing = missing, there
+        yield Violation(
+            (*at, there),
+            f"`{there}` without `{missing}`",
+            f"add {missing}:, or take {there} out: `isthmus up` then runs both on its machine",
+            depends_on=(missing,),
+        )
+    if cluster.zookeeper is not None:
+        yield from _access((*at, "zookeeper"), cluster.zookeeper)
+    if cluster.cassandra is not None:
+        yield from _access((*at, "cassandra"), cluster.cassandra)
 
 
 def _access(at: Location, server: ZookeeperKeys | CassandraKeys) -> Iterator[Violation]:

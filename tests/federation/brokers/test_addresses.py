@@ -14,15 +14,20 @@ from federation.brokers.addresses import (
     BrokerPorts,
     BrokersFileBroken,
     PrivateBroker,
+    PrivateServers,
+    ServersNotKnown,
     packer_user,
     read_private_brokers,
+    read_private_servers,
     relay_user,
     vouched_user,
     write_private_brokers,
+    write_private_servers,
 )
-from federation.brokers.credentials import make_credentials
+from federation.brokers.credentials import Credentials, make_credentials
 from federation.mesh import Link, Mesh
 from federation.mesh_file import PasswordMissing
+from tests.federation.mesh_file.test_mesh_file_clusters import mesh_with
 from tests.federation.meshes import TRIANGLE, mesh_of
 
 PRIVATE = {
@@ -256,3 +261,21 @@ def test_a_private_cluster_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_private_brokers(tmp_path, {"paris": cluster, "tokyo": alone})
     assert read_private_brokers(tmp_path) == {"paris": cluster, "tokyo": alone}
     assert "others" not in json.loads((tmp_path / "brokers.json").read_text())["sites"]["tokyo"]
+
+
+def test_where_private_servers_listen_is_in_the_nodes_of_a_site_that_names_none(
+    tmp_path: Path,
+) -> None:
+    mesh = mesh_of(mesh_with("cluster: {}"))
+    with pytest.raises(ServersNotKnown, match="run `isthmus up` first"):
+        AddressBook(mesh, Credentials({}), {}, {}).nodes_of("paris")
+    assert read_private_servers(tmp_path) is None
+    written = PrivateServers(1, 2, 3)
+    write_private_servers(tmp_path, written)
+    book = AddressBook(mesh, Credentials({}), {}, {}, servers=read_private_servers(tmp_path))
+    assert book.servers == written
+    nodes = book.nodes_of("paris")
+    assert (nodes.zookeeper.hosts, nodes.cassandra.hosts) == (("127.0.0.1:1",), ("127.0.0.1:2",))
+    (tmp_path / "servers.json").write_text('{"format": 2}')
+    with pytest.raises(BrokersFileBroken, match="run `isthmus up` again"):
+        read_private_servers(tmp_path)

@@ -30,6 +30,16 @@ def test_a_cluster_has_the_defaults_of_a_data_centre() -> None:
     )
 
 
+def test_a_cluster_that_names_no_servers_has_private_ones() -> None:
+    nodes = mesh_of(mesh_with("cluster: {session: 3s}")).sites["paris"].nodes
+    assert nodes is not None
+    assert nodes.has_private_servers
+    assert nodes.cassandra == JournalPlace((), "datacenter1", "isthmus_office_paris", 1)
+    named = mesh_of(mesh_with(CLUSTER)).sites["paris"].nodes
+    assert named is not None
+    assert not named.has_private_servers
+
+
 def test_nodes_have_names_or_any_name() -> None:
     for written, names in (("[a, b]", ("a", "b")), ("any", ()), ("a", ("a",))):
         nodes = mesh_of(mesh_with(f"nodes: {written}, {CLUSTER}")).sites["paris"].nodes
@@ -76,6 +86,8 @@ def test_who_runs_a_site_is_in_no_revision_and_is_kept_with_the_mesh() -> None:
         (f"nodes: [a, ^a], {CLUSTER}", "a second node `a`"),
         (f"nodes: [^a/b], {CLUSTER}", "`a/b` cannot be a node's name"),
         (f"cluster: {{{ZOOKEEPER}, {CASSANDRA}, session: ^500ms}}", "of no use"),
+        ("cluster: {zookeeper: ^[zk1:2181]}", "`zookeeper` without `cassandra`"),
+        ("cluster: {cassandra: ^{hosts: c1:9042}}", "`cassandra` without `zookeeper`"),
         (
             f"cluster: {{{ZOOKEEPER}, cassandra: {{hosts: c:1, keyspace: ^9A}}}}",
             "cannot be a keyspace",

@@ -12,15 +12,14 @@ import pytest
 
 from federation.mesh import TlsFiles
 from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-from tests.protected_servers import CLIENTS, Protected
+from tests.protected_servers import Protected
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-async def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Protected]:
-    monkeypatch.syspath_prepend(CLIENTS)
+async def protected(tmp_path: Path) -> AsyncIterator[Protected]:
     async with Protected.started(tmp_path) as started:
         yield started
 
