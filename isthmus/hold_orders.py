@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from federation.mesh import Mesh
+from isthmus.node_client import NodeAway, folder_that_runs
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, exit_with, site_or_exit
 from isthmus.status import status_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
@@ -82,9 +83,18 @@ def here_or_exit(state: Path, site: str) -> Path:
     return folder
 
 
+def running_folder_or_exit(state: Path, site: str) -> Path:
+    """Return the folder of the node of a site that takes orders; end the command if none does."""
+    here_or_exit(state, site)
+    try:
+        return asyncio.run(folder_that_runs(state, site))
+    except NodeAway as error:
+        exit_with(str(error), EXIT_FAULT)
+
+
 def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
     """Change a site's holds; end the command if they cannot be written."""
-    folder = here_or_exit(state, site)
+    folder = running_folder_or_exit(state, site)
     try:
         before = read_holds(folder)
         if (after := change(before)) != before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,9 +12,10 @@ from typing import Any
 
 import aiohttp
 
-from relay.node.site_folder import ANNOUNCED, NODES, STANDBY, site_folder
+from relay.node.site_folder import ANNOUNCED, STANDBY, node_folders, site_folder
 
 ASK_WITHIN_S = 30.0
+_STATUS_WITHIN_S = 5.0
 
 
 class NodeAway(Exception):
@@ -55,9 +57,8 @@ class NodeClient:
     def of(cls, state: Path, site: str) -> NodeClient:
         """Find the nodes. Raises NodeAway."""
         folder = site_folder(state, site)
-        folders = sorted((folder / NODES).glob("*")) or [folder]
         try:
-            return cls(site, [NodePlace.of(one) for one in folders])
+            return cls(site, [NodePlace.of(one) for one in node_folders(folder)])
         except PermissionError as error:
             raise NodeAway(
                 f"{site}: {error.filename} cannot be read: run this as the user of the node"
@@ -105,17 +106,65 @@ class NodeClient:
             raise NodeAway(f"{_where(self.site)} ({error})") from error
 
     async def _running(self, session: aiohttp.ClientSession) -> NodePlace:
-        """Return the place of the node that does not stand by, or the last one."""
-        *others, last = self.places
-        for place in others:
-            try:
-                async with session.get(f"{place.url}/status") as answer:
-                    state = (await answer.json())["sites"][self.site]["state"]
-            except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
-                continue  # nobody's any more, or another program's
-            if state != STANDBY:
+        """Return the place of the node that runs the site, or of the only one. Raises NodeAway."""
+        if len(self.places) == 1:
+            return self.places[0]
+        reasons = []
+        for place in self.places:
+            own = await _own_report(session, place, self.site)
+            if own is not None and own["state"] != STANDBY:
                 return place
-        return last
+            reasons.append(own["reason"] if own is not None else "")
+        raise NodeAway(_elsewhere(self.site, reasons))
+
+
+async def folder_that_runs(state: Path, site: str) -> Path:
+    """Return the folder of the node of a site that runs the site, or has stopped here with a
+    reason; of a site with one node that node's. Raises NodeAway.
+    """
+    folders = node_folders(site_folder(state, site))
+    if len(folders) == 1 and folders[0] == site_folder(state, site):
+        return folders[0]
+    reasons = []
+    timeout = aiohttp.ClientTimeout(total=_STATUS_WITHIN_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        for folder in folders:
+            own = None
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                own = await _own_report(session, NodePlace.of(folder), site)
+            if own is not None and own["state"] != STANDBY:
+                return folder
+            reasons.append(own["reason"] if own is not None else "")
+    if not any(reasons) and (stopped := list(filter(_has_stopped, folders))):
+        return stopped[0]
+    raise NodeAway(_elsewhere(site, reasons))
+
+
+async def _own_report(
+    session: aiohttp.ClientSession, place: NodePlace, site: str
+) -> dict[str, Any] | None:
+    """Return the site's part of a node's report; None if nobody answers there, or another."""
+    try:
+        async with session.get(f"{place.url}/status") as answer:
+            own: dict[str, Any] = (await answer.json())["sites"][site]
+            return own if {"state", "reason"} <= own.keys() else None
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _has_stopped(folder: Path) -> bool:
+    """Return True if the folder's node has ended with a reason."""
+    try:
+        return bool(json.loads((folder / ANNOUNCED).read_text()).get("stopped"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _elsewhere(site: str, reasons: Sequence[str]) -> str:
+    """Say why none of a site's nodes here takes an order; `reasons` are of those that stand by."""
+    if reason := next(filter(None, reasons), ""):
+        return f"{site}: its node here is {reason}; run this on the machine of that node"
+    return f"{site}: none of its nodes runs here: run this where one does, or start one"
 
 
 def _where(site: str) -> str:

@@ -28,7 +28,7 @@ from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
-from relay.node.site_folder import ANNOUNCED, NODES, STANDBY, site_folder
+from relay.node.site_folder import ANNOUNCED, STANDBY, node_folders, site_folder
 
 ASK_WITHIN_S = 3.0
 _COUNTS = (
@@ -213,10 +213,10 @@ class _NodeAsker:
         folder = site_folder(self._state, site.name)
         if site.nodes is None:
             return await self._ask(site, folder)
-        folders = sorted((folder / NODES).glob("*"))
+        folders = node_folders(folder)
         answers = await asyncio.gather(*(self._ask(site, one) for one in folders))
-        if not answers:
-            return await self._ask(site, folder)
+        if folders == [folder]:
+            return answers[0]
         nodes = {one.name: answer for one, answer in zip(folders, answers, strict=True)}
         runs = min(answers, key=lambda answer: _RANKS.get(answer.state_of(site.name), 0))
         return replace(

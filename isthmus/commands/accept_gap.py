@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.hold_orders import here_or_exit
+from isthmus.hold_orders import running_folder_or_exit
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
@@ -74,7 +74,7 @@ def accept_gap(
     """
     mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
-    folder = here_or_exit(state, site)
+    folder = running_folder_or_exit(state, site)
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
     standing = _standing(folder)
     gaps = _chosen(site, [gap for _, gap in standing], link or (), flow or (), names)
@@ -91,7 +91,7 @@ def accept_gap(
                     accept(own, gap, f"{getpass.getuser()}@{platform.node()}", at)
         except OSError as error:
             exit_with(str(error), EXIT_FAULT)
-        goes_on = asyncio.run(_obeyed(state, site, gaps))
+        goes_on = asyncio.run(_obeyed(state, folder, gaps))
     if as_json:
         rows = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
         typer.echo(json.dumps({"site": site, "gaps": rows}, indent=1))
@@ -152,14 +152,13 @@ def _show(site: str, gaps: list[OpenGap], names: dict[str, str]) -> None:
             typer.echo(f"  {line}")
 
 
-async def _obeyed(state: Path, site: str, gaps: list[OpenGap]) -> set[str]:
+async def _obeyed(state: Path, folder: Path, gaps: list[OpenGap]) -> set[str]:
     """Return the IDs of gaps that are closed, once all are or after a limit."""
     supervisor = read_record(state)
     stopped = any(gap.key == "delivery" for gap in gaps)
     if stopped and supervisor is not None and supervisor.is_alive:
         supervisor.mark.send(signal.SIGHUP)  # restarts stopped nodes
     limit = time.monotonic() + OBEYED_WITHIN_S
-    folder = here_or_exit(state, site)
     while True:
         stand = {gap.id for _, gap in _standing(folder)}
         goes_on = {gap.id for gap in gaps} - stand

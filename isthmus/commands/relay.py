@@ -117,13 +117,13 @@ def relay(
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
         nodes = []
         for site, node, folder in places:
-            brokers, machine, orders = _cluster_parts(book, site, node, folder)
+            brokers, machine = _cluster_parts(book, site, node, folder)
             uplink = Uplink(time.monotonic)
             slots = book.mesh.sites[site].slots
             if machine is None:
                 keep_slots(folder, site, slots)
             for slot in range(slots.count):
-                place = SlotPlace(slot, orders, uplink)
+                place = SlotPlace(slot, folder, uplink)
                 own = slot_folder(folder, slot)
                 nodes.append(SiteNode(site, book, own, formats, writers, brokers, machine, place))
         process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
@@ -173,19 +173,19 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
 
 def _cluster_parts(
     book: AddressBook, site: str, node: str, folder: Path
-) -> tuple[Brokers | None, Machine | None, Path]:
-    """Return what differs for a node of a site with a cluster: its way to the brokers, its machine
-    (None: the usual ones) and the folder of the site's orders.
+) -> tuple[Brokers | None, Machine | None]:
+    """Return what differs for a node of a site with a cluster: its way to the brokers, and its
+    machine. None: the usual ones.
     """
     group = book.mesh.sites[site].nodes
     if group is None:
-        return None, None, folder
+        return None, None
     try:
         from relay.cluster.site_cluster import brokers_of_node, machine_of_node
     except ImportError as error:
         exit_without_cluster_parts(site, error)
     machine = machine_of_node(book, site, node, folder)
-    return brokers_of_node(site, folder), machine, folder.parent.parent
+    return brokers_of_node(site, folder), machine
 
 
 def _admin_of(

@@ -13,7 +13,8 @@ from federation.mesh_file.problem import Violation
 from isthmus.display import about
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import SinceApplied
-from relay.operator.holds import HoldsBroken, read_holds, was_drained
+from relay.node.site_folder import node_folders, site_folder
+from relay.operator.holds import HOLDS_FILE, HoldsBroken, read_holds, was_drained
 
 
 def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[str]:
@@ -21,7 +22,7 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
     return [
         *(_left_undrained(file, site) for site in since.gone if _was_drained(state, site) is False),
         *(_perhaps_undrained(site) for site in since.gone if _was_drained(state, site) is None),
-        *(_still_drains(file, site) for site in mesh.sites if _is_to_leave(state / "sites" / site)),
+        *(_still_drains(file, site) for site in mesh.sites if _is_to_leave(state, site)),
         *_shorter_window(mesh, since),
         *_newer_batches(mesh, since),
         *_other_lanes(mesh, since),
@@ -110,15 +111,25 @@ def left_behind_notes(mesh: Mesh, state: Path) -> list[str]:
 
 def _was_drained(state: Path, site: str) -> bool | None:
     """Return True if drained, None if the site's node never ran with the state folder."""
-    folder = state / "sites" / site
-    return was_drained(folder) if folder.is_dir() else None
+    folder = site_folder(state, site)
+    return was_drained(_folder_of_orders(folder)) if folder.is_dir() else None
 
 
-def _is_to_leave(folder: Path) -> bool:
+def _is_to_leave(state: Path, site: str) -> bool:
     try:
-        return read_holds(folder).draining
+        return read_holds(_folder_of_orders(site_folder(state, site))).draining
     except (HoldsBroken, OSError):
         return False
+
+
+def _folder_of_orders(folder: Path) -> Path:
+    """Return the folder of the node that had the site last: others may have orders from before."""
+
+    def written_at(node: Path) -> int:
+        file = node / HOLDS_FILE
+        return file.stat().st_mtime_ns if file.exists() else 0
+
+    return max(node_folders(folder), key=written_at)
 
 
 def _shorter_window(mesh: Mesh, since: SinceApplied) -> Iterable[str]:

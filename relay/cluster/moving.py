@@ -25,6 +25,7 @@ from relay.node.machine import open_store
 from relay.node.shared_files import drop_files, put_file, write_files
 from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, SLOT_MAP, STATE
 from relay.operator.gaps import GAPS_FILE
+from relay.operator.holds import HOLDS_FILE
 from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, NodeState
 
 MOVING_IN = "(`isthmus cluster begin` was not finished: run it again)"
@@ -191,7 +192,7 @@ def _pieces(source: Store) -> Iterator[tuple[Changes, int]]:
 
 def _files_of(folder: Path) -> list[Path]:
     """Return the files of a site's folder that go with the state."""
-    single = (folder / MEMBERS, folder / GAPS_FILE)
+    single = (folder / MEMBERS, folder / GAPS_FILE, folder / HOLDS_FILE)
     return [*filter(Path.exists, single), *sorted((folder / REVISIONS).glob("*.json"))]
 
 

@@ -113,9 +113,9 @@ class SiteNode:
         self._names = Names(mesh.name, place.slot)
         self.watch = NodeWatch(site, folder)
         """Watch over the log's room and the site's leave."""
-        self.holds = HoldWatch(place.orders)
-        """Watch over what an operator holds back here."""
         self._files = SharedFiles(folder)
+        self.holds = HoldWatch(place.orders, self._files.wrote)
+        """Watch over what an operator holds back here."""
         self.gaps = SiteGaps(folder, self._files.wrote)
         """Gaps at which the site's stages stand."""
         self._revisions = KeptRevisions(folder / REVISIONS, self._files.wrote)
@@ -287,6 +287,7 @@ class SiteNode:
         check_versions(state)
         if opened.report is not None:
             self._files.begin(state)
+            self.holds.look()
             self._revisions.load()
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])

@@ -55,7 +55,7 @@ class SharedFiles:
 
     def wrote(self, file: Path) -> None:
         """Copy a file into the state."""
-        if self._state is not None:
+        if self._state is not None and file.exists():
             commit = Commit()
             put_file(commit, self._folder, file)
             # Else the node's run ends for that, and its next one writes the file again.

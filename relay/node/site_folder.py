@@ -50,6 +50,13 @@ def slot_folders(folder: Path) -> list[Path]:
     return [folder, *sorted(further, key=lambda one: (len(one.name), one.name))]
 
 
+def node_folders(folder: Path) -> list[Path]:
+    """Folders of all nodes of the site that has `folder` here: the same one, unless the site has
+    several.
+    """
+    return sorted((folder / NODES).glob("*")) or [folder]
+
+
 def node_folder(state: Path, site: str, node: str) -> Path:
     """Folder of one of several nodes of a site."""
     return site_folder(state, site) / NODES / node

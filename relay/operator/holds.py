@@ -1,14 +1,16 @@
 """Orders of an operator to hold a site or links of it, and the site's leave from the mesh.
 
-SITES/SITE/holds.json   {"format": 1, "paused": false, "draining": false, "links": ["a-b"]}
+holds.json   {"format": 1, "paused": false, "draining": false, "links": ["a-b"]}
 
-Commands write the file, and the node obeys within seconds, also after a restart. A paused site
+Commands write the file into the folder of the node that runs the site, and the node obeys within
+seconds, also after a restart. Where several nodes share the site's state, the file goes with the
+state to the next one. A paused site
 takes nothing from egress and delivers nothing; its links go on, so that transit is not held up. A
 draining site goes on until its egress queues are empty; from then on nothing more is received, and
 what the site has goes out.
 
-SITES/SITE/drained      exists while the node finds nothing left in a draining site; written by the
-                        node, for commands after its end
+drained      exists while the node finds nothing left in a draining site; written by the node, for
+             commands after its end
 """
 
 from __future__ import annotations
@@ -98,10 +100,11 @@ LOOK_EVERY_S = 2.0
 
 class HoldWatch:
     """Looks every two seconds for changed orders of one site. A file that cannot be read changes
-    nothing; `problem` has the reason.
+    nothing; `problem` has the reason. `took_up` is called with the file after each reading.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, took_up: Callable[[Path], None] = lambda file: None) -> None:
+        self._took_up = took_up
         self.problem = ""
         self.present = Holds()
         self._folder = folder
@@ -121,6 +124,7 @@ class HoldWatch:
             self.problem = str(error)
             return False
         self.problem, self._stamp = "", stamp
+        self._took_up(self._file)
         before, self.present = self.present, holds
         return holds != before
 

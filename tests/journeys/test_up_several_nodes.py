@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,19 @@ async def states(up: UpMesh) -> dict[str, str]:
     return {name: node["state"] for name, node in told.get("nodes", {}).items()}
 
 
-async def one_runs(up: UpMesh, other_than: str = "") -> str:
-    """Wait until one node runs and two stand by; return the running one."""
+async def one_runs(up: UpMesh, other_than: str = "", state: str = "running") -> str:
+    """Wait until one node is in this state and two stand by; return the first."""
     found: dict[str, str] = {}
 
     async def settled() -> bool:
         found.clear()
         found.update(await states(up))
-        runs = [name for name, state in found.items() if state == "running"]
-        return sorted(found.values()) == ["running", "standby", "standby"] and runs != [other_than]
+        runs = [name for name, one in found.items() if one == state]
+        return sorted(found.values()) == [state, "standby", "standby"] and runs != [other_than]
 
     await until(settled, lambda: f"one of {NODES} runs: {found}", 90)
     assert found.keys() == NODES
-    return next(name for name, state in found.items() if state == "running")
+    return next(name for name, one in found.items() if one == state)
 
 
 async def test_up_runs_all_nodes_of_a_site_with_the_servers_that_they_share(
@@ -72,6 +73,7 @@ async def test_up_runs_all_nodes_of_a_site_with_the_servers_that_they_share(
                 120,
             )
         assert await one_runs(up) == later
+        later = await orders_go_to_the_next_node(up, later)
         await up.arrives("paris", "tokyo")
         up.write(MESH.replace("a, ", ""))
         code, said = await up.run("apply")
@@ -82,6 +84,30 @@ async def test_up_runs_all_nodes_of_a_site_with_the_servers_that_they_share(
         marks = record.child_marks()
         assert all(mark.is_alive for mark in marks)
     assert not any(mark.is_alive for mark in marks)
+
+
+async def orders_go_to_the_next_node(up: UpMesh, runs: str) -> str:
+    """Pause the site, have another node take it over, and resume; return the node that runs."""
+    code, said = await up.run("pause", "--site", "tokyo")
+    assert (code, said) == (0, "tokyo: paused\n")
+    await orders_are_refused_elsewhere(up, runs)
+    kill(up.folder, "node", f"tokyo.{runs}")
+    later = await one_runs(up, other_than=runs, state="paused")
+    code, said = await up.run("resume", "--site", "tokyo")
+    assert (code, said) == (0, "tokyo: goes on\n")
+    assert await one_runs(up) == later
+    return later
+
+
+async def orders_are_refused_elsewhere(up: UpMesh, runs: str) -> None:
+    """Order on a machine of which the node stands by, by its folder alone."""
+    stands_by = min(NODES - {runs})
+    elsewhere = up.folder / "elsewhere/sites/tokyo/nodes" / stands_by
+    shutil.copytree(up.folder / "state/sites/tokyo/nodes" / stands_by, elsewhere)
+    for command in (("pause", "--site", "tokyo"), ("drain", "tokyo"), ("accept-gap", "tokyo")):
+        code, said = await up.run(*command, state="elsewhere")
+        assert code == 1
+        assert f"standing by: {runs} runs the site; run this on the machine of that node" in said
 
 
 def kill(folder: Path, kind: str, name: str) -> int:

@@ -21,11 +21,11 @@ class UpMesh:
 
     folder: Path
 
-    async def run(self, command: str, *words: str) -> tuple[int, str]:
+    async def run(self, command: str, *words: str, state: str = "state") -> tuple[int, str]:
         """Run `isthmus COMMAND mesh.yaml WORDS`; exit status, and all output."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "isthmus", command, "mesh.yaml", *words),
-            *("--state", "state"),
+            *("--state", state),
             cwd=self.folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
