@@ -52,6 +52,7 @@ POINTS = {
     "move.piece": "a part of a state that moves into a cluster is in the journal",
     "move.in": "a state is in the journal, and nobody may use it yet",
     "move.out": "a state has come out of the journal, and is not in its place",
+    "move.arrived": "a state is in its place, and the journal has not been given up",
     "file.begun": "the writer has begun a file, under a temporary name",
     "file.synced": "all of the file is on the disk, under a temporary name",
     "file.named": "the file has its name, and the node does not know",

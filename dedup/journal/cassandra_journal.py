@@ -23,6 +23,7 @@ from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
 
 from dedup.journal.journal import (
+    ROW_BYTES,
     JournalAway,
     JournalRefused,
     JournalRow,
@@ -34,6 +35,8 @@ from dedup.journal.journal import (
 BUCKET_ROWS = 2048
 """Rows of a partition: half a gigabyte of the biggest ones."""
 _PAGE_ROWS = 200
+_PAGE_BYTES = 2 * 1024 * 1024
+"""Size of a page, about: the biggest rows come eight at a time."""
 
 UNCERTAIN = (
     *(OperationTimedOut, NoHostAvailable, ConnectionException, RequestExecutionException),
@@ -41,9 +44,23 @@ UNCERTAIN = (
 )
 """Errors after which the request may have been carried out, and is made again."""
 
+
+def is_passing(error: Exception) -> bool:
+    """Return True for what Cassandra says while some of its nodes are away or slow, though the
+    driver has it for a refusal.
+    """
+    # The driver has no class of its own for the code, such as 0x1700: some replicas have accepted a
+    # transaction, and nobody knows whether it is carried out.
+    if type(error) is protocol.ErrorMessage:
+        return True
+    # Roles and rights are in tables too, whose replicas may be away.
+    return "Unable to perform auth" in str(error)
+
+
 _TABLES = {
     "owner": """(
-        slot int PRIMARY KEY, epoch bigint, run blob, node text, begins map<bigint, bigint>)
+        slot int PRIMARY KEY, epoch bigint, run blob, node text, begins map<bigint, bigint>,
+        journal blob)
         WITH id = {id}""",
     "journal": """(
         slot int, bucket bigint, number bigint, epoch bigint, data blob,
@@ -79,9 +96,12 @@ class CassandraJournal:
         self._session = session
         self._slot = slot
         prepare = self._prepare
-        self._read_owner = prepare("SELECT epoch, run, node, begins FROM owner WHERE slot = ?")
+        self._read_owner = prepare(
+            "SELECT epoch, run, node, begins, journal FROM owner WHERE slot = ?"
+        )
         self._first_owner = prepare(
-            "INSERT INTO owner (slot, epoch, run, node) VALUES (?, ?, ?, ?) IF NOT EXISTS"
+            "INSERT INTO owner (slot, epoch, run, node, journal) VALUES (?, ?, ?, ?, ?)"
+            " IF NOT EXISTS"
         )
         self._next_owner = prepare(
             "UPDATE owner SET epoch = ?, run = ?, node = ? WHERE slot = ? IF epoch = ? AND run = ?"
@@ -94,7 +114,7 @@ class CassandraJournal:
         )
         self._read = prepare(
             "SELECT number, epoch, data FROM journal WHERE slot = ? AND bucket = ?"
-            f" AND (number, epoch) > (?, ?) LIMIT {_PAGE_ROWS}"
+            " AND (number, epoch) > (?, ?) LIMIT ?"
         )
         self._delete_rows = prepare("DELETE FROM journal WHERE slot = ? AND bucket = ?")
         self._snapshots = prepare(
@@ -146,6 +166,8 @@ class CassandraJournal:
         except UNCERTAIN as error:
             raise JournalAway(str(error)) from error
         except (DriverException, protocol.ErrorMessage) as error:
+            if is_passing(error):
+                raise JournalAway(str(error)) from error
             raise JournalRefused(str(error)) from error
 
     async def ownership(self) -> Ownership | None:
@@ -153,11 +175,12 @@ class CassandraJournal:
         if not found:
             return None
         (row,) = found
-        return Ownership(Owner(row.epoch, row.run, row.node), dict(row.begins or {}))
+        owner = Owner(row.epoch, row.run, row.node)
+        return Ownership(owner, dict(row.begins or {}), row.journal or b"")
 
     async def take(self, before: Ownership | None, owner: Owner) -> bool:
         if before is None:
-            answer = await self._ask(self._first_owner, self._slot, *owner)
+            answer = await self._ask(self._first_owner, self._slot, *owner, owner.run)
         else:
             former = before.owner
             answer = await self._ask(self._next_owner, *owner, self._slot, former.epoch, former.run)
@@ -176,12 +199,16 @@ class CassandraJournal:
 
     async def rows(self, after: int) -> AsyncIterator[JournalRow]:
         bucket, last = (after + 1) // BUCKET_ROWS, (after, 2**62)
+        limit = _PAGE_BYTES // ROW_BYTES
         while True:
-            page = await self._ask(self._read, self._slot, bucket, *last)
+            page = await self._ask(self._read, self._slot, bucket, *last, limit)
+            size = 1
             for number, epoch, data in page:
                 yield JournalRow(number, epoch, data)
                 last = (number, epoch)
-            if len(page) == _PAGE_ROWS:
+                size += len(data)
+            if len(page) == limit:
+                limit = max(1, min(_PAGE_ROWS, _PAGE_BYTES * limit // size))
                 continue
             if last[0] + 1 < (bucket + 1) * BUCKET_ROWS:
                 return

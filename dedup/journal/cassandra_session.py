@@ -27,7 +27,12 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ErrorMessage
 
-from dedup.journal.cassandra_journal import UNCERTAIN, CassandraJournal, table_statements
+from dedup.journal.cassandra_journal import (
+    UNCERTAIN,
+    CassandraJournal,
+    is_passing,
+    table_statements,
+)
 from dedup.journal.journal import JournalAway, JournalRefused
 
 # Its warnings repeat, in several lines for each attempt, what JournalAway tells once.
@@ -153,13 +158,18 @@ def _told() -> Iterator[None]:
         yield
     except NoHostAvailable as error:
         reasons = error.errors.values() if isinstance(error.errors, dict) else ()
-        if any(isinstance(reason, AuthenticationFailed) for reason in reasons):
+        if any(
+            isinstance(reason, AuthenticationFailed) and not is_passing(reason)
+            for reason in reasons
+        ):
             raise JournalRefused(str(error)) from error
         raise JournalAway(str(error)) from error
     except (*UNCERTAIN, InvalidRequest) as error:
         # Also where a server has not heard yet of what another one has made just now.
         raise JournalAway(str(error)) from error
     except (DriverException, ErrorMessage) as error:
+        if is_passing(error):
+            raise JournalAway(str(error)) from error
         raise JournalRefused(str(error)) from error
 
 

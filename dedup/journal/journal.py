@@ -90,11 +90,13 @@ class Ownership(NamedTuple):
     owner: Owner
     begins: Mapping[int, int]
     """Epoch -> number of the last row before the epoch's first."""
+    journal: bytes
+    """Random ID of the journal, which is the run of its first owner."""
 
     def at(self, epoch: int) -> Ownership:
         """Return what was known while an epoch that has begun was the last."""
         begins = {one: begin for one, begin in self.begins.items() if one <= epoch}
-        return Ownership(Owner(epoch, b"", ""), begins)
+        return Ownership(Owner(epoch, b"", ""), begins, self.journal)
 
 
 class JournalRow(NamedTuple):

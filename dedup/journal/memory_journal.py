@@ -88,7 +88,8 @@ class MemoryJournal:
         await self._ask()
         now = self._rows.ownership
         if (now and now.owner) == (before and before.owner):
-            self._rows.ownership = now = Ownership(owner, {} if now is None else now.begins)
+            begins, journal = ({}, owner.run) if now is None else (now.begins, now.journal)
+            self._rows.ownership = now = Ownership(owner, begins, journal)
         await self._answer()
         return now is not None and now.owner == owner
 
@@ -97,7 +98,7 @@ class MemoryJournal:
         now = self._rows.ownership
         is_ours = now is not None and now.owner == owner
         if now is not None and is_ours:
-            self._rows.ownership = Ownership(owner, {**now.begins, owner.epoch: after})
+            self._rows.ownership = now._replace(begins={**now.begins, owner.epoch: after})
         await self._answer()
         return is_ours
 
@@ -111,7 +112,9 @@ class MemoryJournal:
 
     async def rows(self, after: int) -> AsyncIterator[JournalRow]:
         await self._ask()
-        for number in range(max(after + 1, self._rows.first), self._rows.last + 1):
+        if after + 1 < self._rows.first:
+            return  # as where the partition of the next row is deleted
+        for number in range(after + 1, self._rows.last + 1):
             for epoch, data in sorted(self._rows.rows.get(number, {}).items()):
                 yield JournalRow(number, epoch, data)
 

@@ -12,6 +12,7 @@ COPY = "journal"
 PART_BYTES = 256 * 1024
 """Size of a part of a snapshot, about."""
 _LAST_ROW = b"last row"
+_JOURNAL = b"journal"
 _EMPTIED = b"emptied "
 
 
@@ -31,6 +32,11 @@ class SlotCopy:
         """Number of the row up to which the copy has the journal; 0 if the copy is empty."""
         kept = self.store.get(COPY, _LAST_ROW)
         return 0 if kept is None else int.from_bytes(kept)
+
+    @property
+    def journal(self) -> bytes:
+        """ID of the journal that this is a copy of; empty for a copy of none."""
+        return self.store.get(COPY, _JOURNAL) or b""
 
     @property
     def replay_from(self) -> int:
@@ -60,10 +66,13 @@ class SlotCopy:
         }
         self.store.write(only)
 
-    def empty(self) -> None:
-        """Forget everything; the copy is then as new."""
+    def empty(self, journal: bytes) -> None:
+        """Forget everything; the copy is then a new one of the journal with this ID."""
         for table in (COPY, *self.tables):
             self.store.clear_table(table)
+        changes = Changes()
+        changes.put(COPY, _JOURNAL, journal)
+        self.store.write(changes)
 
     def parts(self) -> Iterator[bytes]:
         """Yield the parts of a snapshot, each the bytes of a row. They may have some of what is

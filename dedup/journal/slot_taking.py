@@ -16,6 +16,7 @@ from dedup.journal.journal import (
     JournalRow,
     JournalSnapshot,
     Owner,
+    Ownership,
     SlotFenced,
     SlotReserved,
     counting_rows,
@@ -32,9 +33,8 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 class SlotTaking:
-    """One attempt of a node to take a slot. `run` is random; `retry` is awaited before a call whose
-    outcome is unknown is made again, with the number of failures in a row. A command, unlike a
-    node, may follow a command.
+    """One attempt of a node or a command to take a slot. `run` is random; `retry` is awaited before
+    a call whose outcome is unknown is made again, with the number of failures in a row.
     """
 
     def __init__(
@@ -43,22 +43,23 @@ class SlotTaking:
         node: str,
         run: bytes,
         retry: Callable[[int], Awaitable[None]],
-        *,
-        is_command: bool = False,
     ) -> None:
-        self._is_command = is_command
         self._journal = journal
         self._node = node
         self._run = run
         self._retry = retry
 
     async def raise_epoch(self) -> Owner:
-        """Become the owner. From then on no row of the former owner counts any more. Raises
-        SlotFenced if another node is quicker, SlotReserved.
+        """Become the owner, as a node. From then on no row of the former owner counts any more.
+        Raises SlotFenced if another node is quicker, SlotReserved.
         """
         before = await self._certain(self._journal.ownership)
-        if before is not None and before.owner.is_command and not self._is_command:
+        if before is not None and before.owner.is_command:
             raise SlotReserved(before.owner.node)
+        return await self.raise_epoch_after(before)
+
+    async def raise_epoch_after(self, before: Ownership | None) -> Owner:
+        """Become the owner, if the ownership is still the one `before`. Raises SlotFenced."""
         epoch = 1 if before is None else before.owner.epoch + 1
         owner = Owner(epoch, self._run, self._node)
         if not await self._certain(lambda: self._journal.take(before, owner)):
@@ -89,9 +90,9 @@ class SlotTaking:
 async def catch_up(
     journal: Journal, copy: SlotCopy, reader: Owner | None = None, *, is_behind: bool = True
 ) -> None:
-    """Apply all rows that count, for all that `reader` may know, and that the copy lacks. Where
-    rows that the copy lacks may be deleted, `is_behind`, it begins anew from a snapshot if they
-    are. Raises JournalAway, JournalDamaged.
+    """Apply all rows that count, for all that `reader` may know, and that the copy lacks. A copy of
+    another journal begins anew. Where rows that the copy lacks may be deleted, `is_behind`, it
+    begins anew from a snapshot if they are. Raises JournalAway, JournalDamaged.
     """
     snapshot = await journal.snapshot() if is_behind else None
     while True:
@@ -101,18 +102,29 @@ async def catch_up(
                 snapshot = await _later(journal, snapshot)
             continue
         rows = await _next_rows(journal, last)
+        ownership = await journal.ownership()
+        if ownership is None:
+            return
+        if copy.journal != ownership.journal:
+            # Made anew, with other rows of the same numbers; or the copy is new.
+            copy.empty(ownership.journal)
+            snapshot = await journal.snapshot()
+            continue
         if rows and rows[0].number > last + 1:
             if reader is None and await journal.snapshot() in (None, snapshot):
                 return  # read while rows were written, of which a replica lacked one
             snapshot = await _later(journal, snapshot)
             continue
-        ownership = await journal.ownership()
-        if ownership is None:
-            return
         for row in counting_rows(rows, ownership, last, reader):
             copy.apply(row.number, decode_row(row.data))
-        if copy.last_row == last:
+        if copy.last_row > last:
+            continue
+        # No rows are the journal's end, or were deleted while this read: a later snapshot says so,
+        # which was complete before the first of them went.
+        later = await journal.snapshot() if is_behind else None
+        if later is None or later.replay_from <= last + 1:
             return
+        snapshot = later
 
 
 async def _later(journal: Journal, known: JournalSnapshot | None) -> JournalSnapshot:
@@ -130,7 +142,10 @@ async def _restored(journal: Journal, copy: SlotCopy, snapshot: JournalSnapshot)
     is a later one.
     """
     log.info("the copy begins anew from the snapshot of row %d", snapshot.row)
-    copy.empty()
+    ownership = await journal.ownership()
+    if ownership is None:
+        return False
+    copy.empty(ownership.journal)
     last = snapshot.replay_from - 1
     while last < snapshot.row:
         rows = await _next_rows(journal, last)

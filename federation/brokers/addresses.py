@@ -66,7 +66,7 @@ class BrokerNotKnown(AddressError):
 
 class ServersNotKnown(AddressError):
     """STATE/servers.json is not there, and the `cluster:` of `site` names no servers: run `isthmus
-    up` first, or name them.
+    up` first, or name both.
     """
 
     def __init__(self, site: str) -> None:
@@ -256,7 +256,7 @@ class AddressBook:
     )
     """Exchanges that earlier revisions delivered at a site, see `users.site_users`."""
     servers: PrivateServers | None = None
-    """None before `isthmus up` has run any."""
+    """Private ZooKeeper and Cassandra; None where `isthmus up` has run neither."""
 
     def nodes_of(self, site: str) -> NodeGroup:
         """Return the nodes of a site with a `cluster:`, with the servers that they share. Raises

@@ -1,7 +1,12 @@
 """Moves of a site's state: from the folder of its only node into a cluster, and back.
 
 A move takes the slot as a node does, under a name that no node may follow. So a move that is cut
-short leaves a state that nobody runs on, and is made again as a whole.
+short leaves a state that nobody runs on, and is made again as a whole. A state that moves in is
+marked in its folder before any node may take it from the journal, and a state that moves out is in
+its folder before the journal's is given up.
+
+moved.json      {"format": 1, "to": "the journal of the site's cluster", "is_there": true}
+                `is_there`: false while the move is under way
 """
 
 from __future__ import annotations
@@ -12,8 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from dedup.journal.journal import ROW_BYTES, Journal
+from dedup.journal.journal import ROW_BYTES, Journal, JournalAway, Owner, Ownership
 from dedup.journal.journaled_store import JournaledStore
 from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking
@@ -30,11 +36,13 @@ from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, Nod
 
 MOVING_IN = "(`isthmus cluster begin` was not finished: run it again)"
 MOVED_IN = "isthmus cluster begin"
+MOVING_OUT = "(`isthmus cluster end` was not finished: run it again)"
 MOVED_OUT = "(`isthmus cluster end` has moved it into one node's folder)"
 _WORK = "moving"
 """Folder of a move's copy of the journal, below the site's; of no worth once the move has ended."""
 _ARRIVING = "state.arriving"
 
+T = TypeVar("T")
 Progress = Callable[[int], None]
 """Callback with the number of keys moved so far."""
 
@@ -66,43 +74,50 @@ async def move_in(folder: Path, slot: MoveAccess, progress: Progress) -> int:
             f"the states in {folder} are of several slots, which a cluster cannot have yet"
         )
     await _check_nodes(slot.coordination)
-    now = await slot.journal.ownership()
-    if now is not None and now.owner.node == MOVED_IN and not (folder / MOVED).exists():
-        _mark_moved(folder)
-        return 0  # all but the mark was done
-    if now is not None and now.owner.node not in (MOVING_IN, MOVED_OUT):
+    before = await _certain(slot, slot.journal.ownership)
+    if before is not None and before.owner.node not in (MOVING_IN, MOVED_OUT):
         raise MoveRefused(
-            f"the cluster has a state of this site, last of {now.owner.node}: nothing may write"
+            f"the cluster has a state of this site, last of {before.owner.node}: nothing may write"
             " over it"
+        )
+    if (folder / MOVED).exists() and (
+        _is_there(folder) or (before is not None and before.owner.node == MOVED_OUT)
+    ):
+        raise MoveRefused(
+            f"the state in {folder / STATE} has moved into the cluster before, and is out of date:"
+            " `isthmus cluster end` brings the present one"
         )
     source = open_store(folder / STATE)
     try:
-        moved = await _written(folder, source, slot, progress)
+        async with _held(folder, slot, MOVING_IN, before) as (store, owner):
+            moved = await _write_all(folder, source, store, progress)
     finally:
         source.close()
+    _mark_moved(folder, is_there=False)
     crash_points.reach("move.in")
     # A node may follow this owner.
-    async with _held(folder, slot, MOVED_IN):
+    async with _held(folder, slot, MOVED_IN, _only(owner)):
         pass
-    _mark_moved(folder)
+    _mark_moved(folder, is_there=True)
     return moved
 
 
-async def _written(folder: Path, source: Store, slot: MoveAccess, progress: Progress) -> int:
-    """Write all that the source and the folder's files have into the journal."""
-    async with _held(folder, slot, MOVING_IN) as store:
-        for table in TABLES:
-            store.clear_table(table)
-        moved = 0
-        for changes, keys in _pieces(source):
-            await store.write_synced(changes)
-            crash_points.reach("move.piece")
-            moved += keys
-            progress(moved)
-        files = Commit()
-        for file in _files_of(folder):
-            put_file(files, folder, file)
-        await NodeState(store).write_synced(files)
+async def _write_all(folder: Path, source: Store, store: JournaledStore, progress: Progress) -> int:
+    """Write all that the source and the folder's files have; return the number of keys."""
+    for table in TABLES:
+        store.clear_table(table)
+    moved = 0
+    for changes, keys in _pieces(source):
+        await store.write_synced(changes)
+        crash_points.reach("move.piece")
+        moved += keys
+        progress(moved)
+    state = NodeState(store)
+    for file in _files_of(folder):
+        # One a row: all together may be more than the journal takes in a row.
+        commit = Commit()
+        put_file(commit, folder, file)
+        await state.write_synced(commit)
     return moved
 
 
@@ -110,48 +125,95 @@ async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
     """Move the state from the journal into the site's `folder`; return its number of keys. No node
     can take the slot afterwards. Raises MoveRefused, StoreError, CoordinationAway.
     """
-    if (folder / STATE).exists() and not (folder / MOVED).exists():
-        raise MoveRefused(f"there is a state in {folder / STATE} already")
     await _check_nodes(slot.coordination)
-    now = await slot.journal.ownership()
-    if now is None or now.owner.node == MOVING_IN:
+    before = await _certain(slot, slot.journal.ownership)
+    if before is None or before.owner.node == MOVING_IN:
         raise MoveRefused("the cluster has no whole state of this site")
+    if before.owner.node == MOVED_OUT:
+        raise MoveRefused("the state has moved into one node's folder before: start that node")
+    is_here = (folder / STATE).exists() and not (folder / MOVED).exists()
+    if is_here and before.owner.node != MOVING_OUT:
+        raise MoveRefused(f"there is a state in {folder / STATE} already")
+    async with _held(folder, slot, MOVING_OUT, before) as (store, owner):
+        if not is_here:
+            moved = await _bring(folder, store, progress)
+        elif _is_same(folder, store):
+            moved = 0  # brought by a move that was cut short
+        else:
+            raise MoveRefused(f"there is another state in {folder / STATE} already")
+    async with _held(folder, slot, MOVED_OUT, _only(owner)):
+        pass
+    return moved
+
+
+async def _bring(folder: Path, store: JournaledStore, progress: Progress) -> int:
+    """Bring the journal's state into the folder; return the number of keys."""
     arriving = folder / _ARRIVING
     shutil.rmtree(arriving, ignore_errors=True)
     moved = 0
-    async with _held(folder, slot, MOVED_OUT) as store:
-        target = open_store(arriving)
-        try:
-            for changes, keys in _pieces(store):
-                await target.write_synced(changes)
-                moved += keys
-                progress(moved)
-            state = NodeState(target)
-            write_files(folder, state)
-            # Else a later move would bring back what the folder has no more by then.
-            await drop_files(state)
-        finally:
-            target.close()
+    target = open_store(arriving)
+    try:
+        for changes, keys in _pieces(store):
+            await target.write_synced(changes)
+            moved += keys
+            progress(moved)
+        state = NodeState(target)
+        write_files(folder, state)
+        # Else a later move would bring back what the folder has no more by then.
+        await drop_files(state)
+    finally:
+        target.close()
     crash_points.reach("move.out")
     shutil.rmtree(folder / STATE, ignore_errors=True)  # the one from before it moved in
     arriving.rename(folder / STATE)
     (folder / MOVED).unlink(missing_ok=True)
     durable_file.sync(folder)
+    crash_points.reach("move.arrived")
     return moved
 
 
+def _is_same(folder: Path, store: JournaledStore) -> bool:
+    """Return True if the folder's state is the journal's."""
+    here = open_store(folder / STATE)
+    try:
+        return NodeState(here).get("state_id") == NodeState(store).get("state_id")
+    finally:
+        here.close()
+
+
+def _only(owner: Owner) -> Ownership:
+    """Return an ownership to follow."""
+    return Ownership(owner, {}, b"")
+
+
+async def _certain(slot: MoveAccess, call: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer of the journal, however often it has to be asked."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except JournalAway:
+            failures += 1
+            await slot.retry(failures)
+
+
 @asynccontextmanager
-async def _held(folder: Path, slot: MoveAccess, name: str) -> AsyncIterator[JournaledStore]:
-    """Take the slot under a name, with a copy of the journal that goes in the end."""
+async def _held(
+    folder: Path, slot: MoveAccess, name: str, before: Ownership | None
+) -> AsyncIterator[tuple[JournaledStore, Owner]]:
+    """Take the slot under a name, if its ownership is still the one `before`, with a copy of the
+    journal that goes in the end. Raises SlotFenced.
+    """
     work = folder / _WORK
+    shutil.rmtree(work, ignore_errors=True)
     copy = SlotCopy(open_store(work, COPY), TABLES, POINT_TABLES)
     try:
-        taking = SlotTaking(slot.journal, name, slot.run(), slot.retry, is_command=True)
-        owner = await taking.raise_epoch()
+        taking = SlotTaking(slot.journal, name, slot.run(), slot.retry)
+        owner = await taking.raise_epoch_after(before)
         await taking.read_and_begin(owner, copy)
         store = JournaledStore(copy, slot.journal, owner, slot.retry)
         try:
-            yield store
+            yield store, owner
             await store.synced()
         finally:
             await store.release()
@@ -196,6 +258,13 @@ def _files_of(folder: Path) -> list[Path]:
     return [*filter(Path.exists, single), *sorted((folder / REVISIONS).glob("*.json"))]
 
 
-def _mark_moved(folder: Path) -> None:
-    content = {"format": 1, "to": "the journal of the site's cluster"}
+def _is_there(folder: Path) -> bool:
+    """Return True if the move into the cluster that the folder is marked with was finished; the
+    mark of a version before this one is.
+    """
+    return bool(json.loads((folder / MOVED).read_text()).get("is_there", True))
+
+
+def _mark_moved(folder: Path, *, is_there: bool) -> None:
+    content = {"format": 1, "to": "the journal of the site's cluster", "is_there": is_there}
     durable_file.write(folder / MOVED, json.dumps(content), durable=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dedup.journal.journal import Journal, JournalAway, Owner, SlotFenced
+from dedup.journal.journal import Journal, JournalAway, Owner, SlotFenced, SlotGone
 from dedup.journal.journaled_store import JournaledStore
 from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
@@ -38,7 +38,11 @@ from relay.retry import Backoff
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 0.25
+LOOK_BACK_EVERY_S = 10.0
+"""Time between two looks whether rows that a copy lacks were deleted."""
 _AGAIN_S = 0.5
+_TAKEN_WITHIN_S = 10.0
+"""Patience with a journal that is away as a slot is taken: other nodes may reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,8 @@ class SlotTurns:
             await self._coordination.remove(self._path)
         elif not self._is_steady() and not await self._may_hurry():
             return False
+        # A node that does not reach the journal must not keep the slot from others: JournalAway.
+        await self._journal.ownership()
         return await self._coordination.add(self._path, self._member.encoded())
 
     def _is_steady(self) -> bool:
@@ -207,13 +213,15 @@ class SlotTurns:
     ) -> None:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
-        # Rows may have been deleted before this, but not while it follows.
-        is_behind = True
+        # Rows that the copy lacks may have been deleted before this, or while it could not read.
+        looks_back_at = self._now()
         try:
             while True:
                 with contextlib.suppress(JournalAway):
+                    is_behind = self._now() >= looks_back_at
                     await catch_up(self._journal, copy, is_behind=is_behind)
-                    is_behind = False
+                    if is_behind:
+                        looks_back_at = self._now() + LOOK_BACK_EVERY_S
                     progress.reached(copy.last_row)
                 done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
                 if done:
@@ -237,11 +245,19 @@ class SlotTurns:
     # -- taking ------------------------------------------------------------------------------
 
     async def take(self, copy: SlotCopy) -> tuple[JournaledStore, Owner]:
-        """Take the slot. Raises SlotFenced if another node is quicker, JournalDamaged."""
+        """Take the slot. Raises SlotGone if another node is quicker, or the journal is away for
+        long; JournalDamaged.
+        """
         began = self._now()
+
+        async def retry(failures: int) -> None:
+            if self._now() - began > max(_TAKEN_WITHIN_S, 3 * self._session_s) and failures > 1:
+                raise SlotGone("the journal is away as this node takes the slot")
+            await self.retry(failures)
+
         crash_points.reach("turn.claimed")
         run = self._random_bytes(16)
-        taking = SlotTaking(self._journal, self._member.node, run, self.retry)
+        taking = SlotTaking(self._journal, self._member.node, run, retry)
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, copy)
         log.info(

@@ -8,6 +8,7 @@ one before.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -208,5 +209,7 @@ class ZookeeperCoordination:
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
-        self._client.stop()
-        self._client.close()
+        # Where its thread does not end, which tries to connect: the session ends by itself.
+        with contextlib.suppress(KazooException, OSError):
+            self._client.stop()
+            self._client.close()

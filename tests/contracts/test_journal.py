@@ -76,10 +76,10 @@ async def test_owners_follow_each_other_and_rows_are_written_once(open_journal: 
     assert await paris.take(None, first)
     assert await paris.take(None, first), "the same call again, its answer lost"
     assert not await other.take(None, owner(1, "paris-b"))
-    assert await other.ownership() == Ownership(first, {})
+    assert await other.ownership() == Ownership(first, {}, first.run)
     assert await paris.begin(first, 0)
     assert await paris.begin(first, 0)
-    assert await other.ownership() == Ownership(first, {1: 0})
+    assert await other.ownership() == Ownership(first, {1: 0}, first.run)
 
     # Rows are written once; the same row may come again.
     assert await found(other) == []
@@ -98,7 +98,7 @@ async def test_owners_follow_each_other_and_rows_are_written_once(open_journal: 
     assert not await paris.take(before, owner(2)), "somebody was quicker"
     assert not await paris.begin(first, 3), "not its slot any more"
     assert await other.begin(second, 3)
-    assert await paris.ownership() == Ownership(second, {1: 0, 2: 3})
+    assert await paris.ownership() == Ownership(second, {1: 0, 2: 3}, first.run)
     await paris.write(JournalRow(4, 1, b"late"))
     await other.write(JournalRow(4, 2, b"of the new owner"))
     assert await found(paris, 2) == [(3, 1), (4, 1), (4, 2)]

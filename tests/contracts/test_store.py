@@ -36,7 +36,7 @@ def opened(kind: str, tmp_path: Path) -> Iterator[tuple[Store, Reopen]]:
     stores: list[Store] = []
 
     rows = SlotRows()
-    rows.ownership = Ownership(OWNER, {OWNER.epoch: 0})
+    rows.ownership = Ownership(OWNER, {OWNER.epoch: 0}, b"a journal")
 
     def open_folder() -> Store:
         tables = (*TABLES, COPY)

@@ -399,29 +399,11 @@ MISTAKES = (
     Mistake(
         "deleted rows passed over",
         "dedup/journal/slot_taking.py",
-        """\
-    snapshot = await journal.snapshot() if is_behind else None
-    while True:
-        last = copy.last_row
-        if snapshot is not None and last + 1 < snapshot.replay_from:
-            if not await _restored(journal, copy, snapshot):
-                snapshot = await _later(journal, snapshot)
-            continue
-        rows = await _next_rows(journal, last)
-        if rows and rows[0].number > last + 1:
-            if reader is None and await journal.snapshot() in (None, snapshot):
-                return  # read while rows were written, of which a replica lacked one
-            snapshot = await _later(journal, snapshot)
-            continue
-""",
-        """\
-    while True:
-        last = copy.last_row
-        rows = await _next_rows(journal, last)
-""",
+        "    snapshot = await journal.snapshot() if is_behind else None\n",
+        "    is_behind, snapshot = False, None\n",
         OF_NODES,
         1,
-        "NodeStopped: the state folder",
+        "I2 at",
     ),
     Mistake(
         "rows deleted before the snapshot is complete",

@@ -119,11 +119,11 @@ async def test_what_was_confirmed_is_in_every_copy(seed: int, pace: SnapshotPace
 def test_nothing_behind_a_gap_counts() -> None:
     paris = Owner(1, b"run", "paris-a")
     rows = [JournalRow(1, 1, b""), JournalRow(3, 1, b"")]
-    assert list(counting_rows(rows, Ownership(paris, {1: 0}), 0, None)) == rows[:1]
+    assert list(counting_rows(rows, Ownership(paris, {1: 0}, b""), 0, None)) == rows[:1]
 
 
 def test_rows_of_an_epoch_without_a_beginning_count_for_nobody() -> None:
     paris = Owner(2, b"run", "paris-a")
     rows = [JournalRow(1, 1, b""), JournalRow(2, 2, b"")]
-    assert list(counting_rows(rows, Ownership(paris, {1: 0}), 0, paris)) == rows[:1]
-    assert not list(counting_rows(rows, Ownership(paris, {1: 0}), 0, None))
+    assert list(counting_rows(rows, Ownership(paris, {1: 0}, b""), 0, paris)) == rows[:1]
+    assert not list(counting_rows(rows, Ownership(paris, {1: 0}, b""), 0, None))

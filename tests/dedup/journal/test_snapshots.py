@@ -35,7 +35,7 @@ class Slot:
         self.store: JournaledStore
 
     async def taken(self) -> Slot:
-        taking = SlotTaking(self.journal, "paris-a", b"run", retry)
+        taking = SlotTaking(self.journal, "paris-a", random.randbytes(16), retry)
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, self.copy)
         self.store = JournaledStore(self.copy, self.journal, owner, retry)
@@ -110,6 +110,48 @@ async def test_a_copy_that_was_away_begins_anew_only_where_it_lacks_deleted_rows
     for copy in (behind, near):
         await catch_up(slot.journal, copy)
         near.store.clear_table("old")
+        assert slot.is_in(copy)
+
+
+@in_virtual_time
+async def test_rows_that_are_deleted_while_a_node_takes_the_slot_are_not_the_journals_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slot = await Slot().taken()
+    await slot.row(("rows", b"1"), ("young", b"1"))
+    taken = new_copy()
+    await catch_up(slot.journal, taken)
+    await slot.row(("rows", b"2"))
+    await slot.row(emptied="young")
+    await slot.row(("rows", b"4"), emptied="old")
+    asked = slot.journal.snapshot
+
+    async def is_read_just_before_the_next_is_complete() -> JournalSnapshot | None:
+        found = await asked()
+        monkeypatch.setattr(slot.journal, "snapshot", asked)
+        await slot.look()
+        return found
+
+    monkeypatch.setattr(slot.journal, "snapshot", is_read_just_before_the_next_is_complete)
+    taking = SlotTaking(slot.journal, "paris-b", b"another run", retry)
+    await taking.read_and_begin(await taking.raise_epoch(), taken)
+    assert min(slot.rows.rows) == 3, "what the copy needed next was deleted"
+    assert slot.is_in(taken)
+
+
+@in_virtual_time
+async def test_a_copy_of_another_journal_begins_anew() -> None:
+    former, slot = await Slot().taken(), await Slot().taken()
+    behind, ahead = new_copy(), new_copy()
+    await former.row(("rows", b"former"))
+    await catch_up(former.journal, behind)
+    for _ in range(9):
+        await former.row(("rows", b"former too"))
+    await catch_up(former.journal, ahead)
+    for number in range(3):
+        await slot.row(("rows", b"%d" % number))
+    for copy in (behind, ahead):
+        await catch_up(slot.journal, copy)
         assert slot.is_in(copy)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from dedup.journal.journal import SlotReserved
+from dedup.journal.journal import Owner, Ownership, SlotFenced, SlotReserved
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
@@ -124,36 +124,123 @@ async def test_a_state_moves_in_with_its_files_and_out_again(folder: Path) -> No
     assert again == inside, "what was not in the folder any more stayed away"
 
 
-@pytest.mark.parametrize("point", ["move.piece", "move.in", "move.out"])
-async def test_a_move_that_was_cut_short_is_made_again_as_a_whole(
-    point: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, cluster = kept(folder), Cluster()
+class Cut:
+    """A move that is killed at a crash point."""
 
-    def dies(reached: str) -> None:
-        if reached == point:
-            raise Died
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
 
-    async def moved(move: Callable[..., object]) -> None:
-        with monkeypatch.context() as patched:
+    async def at(
+        self, point: str, move: Callable[..., Awaitable[int]], folder: Path, to: Cluster
+    ) -> None:
+        def dies(reached: str) -> None:
+            if reached == point:
+                raise Died
+
+        with self._monkeypatch.context() as patched:
             patched.setattr(crash_points, "reach", dies)
             with pytest.raises(Died):
-                await move(folder, cluster.access, lambda keys: None)  # type: ignore[misc]
+                await move(folder, to.access, lambda keys: None)
 
-    if point != "move.out":
-        await moved(move_in)
-        assert kept(folder) == before
-        with pytest.raises(SlotReserved, match="cluster begin` was not finished"):
-            await cluster.taken()
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> Cut:
+    return Cut(monkeypatch)
+
+
+@pytest.mark.parametrize("point", ["move.piece", "move.in"])
+async def test_a_move_in_that_was_cut_short_is_made_again_as_a_whole(
+    point: str, folder: Path, cut: Cut
+) -> None:
+    before, cluster = kept(folder), Cluster()
+    await cut.at(point, move_in, folder, cluster)
+    assert kept(folder) == before
+    # From before any node may take the state, the folder's own node may not.
+    assert (folder / MOVED).exists() == (point == "move.in")
+    with pytest.raises(SlotReserved, match="cluster begin` was not finished"):
+        await cluster.taken()
+    with pytest.raises(MoveRefused, match="no whole state"):
+        await move_out(folder, cluster.access, lambda keys: None)
     await move_in(folder, cluster.access, lambda keys: None)
-    inside = content(await cluster.taken())
-    assert inside["names"] == before["names"]
-    if point == "move.out":
-        await moved(move_out)
-        with pytest.raises(SlotReserved):
-            await cluster.taken()
-    await move_out(folder, cluster.access, lambda keys: None)
-    assert kept(folder)["names"] == inside["names"]
+    assert content(await cluster.taken())["names"] == before["names"]
+
+
+@pytest.mark.parametrize("point", ["move.out", "move.arrived"])
+async def test_a_move_out_that_was_cut_short_is_made_again_as_a_whole(
+    point: str, folder: Path, cut: Cut, tmp_path: Path
+) -> None:
+    before, cluster = kept(folder), Cluster()
+    await move_in(folder, cluster.access, lambda keys: None)
+    await cluster.taken()
+    await cut.at(point, move_out, folder, cluster)
+    with pytest.raises(SlotReserved, match="cluster end` was not finished"):
+        await cluster.taken()
+    # The folder may have its state from before it moved in, which must not come back.
+    with pytest.raises(MoveRefused, match="nothing may write over it"):
+        await move_in(folder, cluster.access, lambda keys: None)
+    moved = await move_out(folder, cluster.access, lambda keys: None)
+    assert (moved == 0) == (point == "move.arrived")
+    assert kept(folder)["names"] == before["names"]
+    assert not (folder / MOVED).exists()
+    with pytest.raises(MoveRefused, match="before: start that node"):
+        await move_out(tmp_path / "another machine's", cluster.access, lambda keys: None)
+    await move_in(folder, cluster.access, lambda keys: None)
+
+
+async def test_a_state_that_has_moved_in_does_not_come_back_over_a_later_one(
+    folder: Path, tmp_path: Path
+) -> None:
+    cluster, elsewhere = Cluster(), tmp_path / "elsewhere"
+    await move_in(folder, cluster.access, lambda keys: None)
+    elsewhere.mkdir()
+    await move_out(elsewhere, cluster.access, lambda keys: None)
+    with pytest.raises(MoveRefused, match="out of date"):
+        await move_in(folder, cluster.access, lambda keys: None)
+    await move_in(elsewhere, cluster.access, lambda keys: None)
+
+
+async def test_a_move_out_does_not_take_another_state_for_its_own(
+    folder: Path, cut: Cut, tmp_path: Path
+) -> None:
+    cluster, elsewhere = Cluster(), tmp_path / "elsewhere"
+    await move_in(folder, cluster.access, lambda keys: None)
+    await cut.at("move.out", move_out, folder, cluster)
+    elsewhere.mkdir()
+    store = open_store(elsewhere / STATE)
+    NodeState(store).begin(b"another state's ID")
+    store.close()
+    with pytest.raises(MoveRefused, match="there is another state in"):
+        await move_out(elsewhere, cluster.access, lambda keys: None)
+    assert await move_out(folder, cluster.access, lambda keys: None)
+
+
+async def test_of_two_moves_at_once_one_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, others = Cluster(), list[Owner]()
+
+    async def reads_for_the_last_time() -> Ownership | None:
+        found = await MemoryJournal.ownership(cluster.journal)
+        if not others:
+            # Another machine's command begins in this moment.
+            others.append(Owner(1, b"another's", "(moving)"))
+            assert await cluster.journal.take(found, others[0])
+        return found
+
+    monkeypatch.setattr(cluster.journal, "ownership", reads_for_the_last_time)
+    with pytest.raises(SlotFenced):
+        await move_in(folder, cluster.access, lambda keys: None)
+    now = await cluster.journal.ownership()
+    assert now is not None
+    assert now.owner == others[0]
+    assert not (folder / MOVED).exists()
+
+
+async def test_what_a_move_had_of_another_journal_is_of_no_worth(folder: Path, cut: Cut) -> None:
+    await cut.at("move.piece", move_in, folder, Cluster())
+    anew = Cluster()  # its operator has dropped all, to start over
+    await move_in(folder, anew.access, lambda keys: None)
+    assert content(await anew.taken())["names"] == kept(folder)["names"]
 
 
 async def test_nothing_moves_while_a_node_runs(folder: Path) -> None:
@@ -174,16 +261,6 @@ async def test_nothing_is_written_over_a_state(folder: Path) -> None:
         await move_in(folder, cluster.access, lambda keys: None)
     with pytest.raises(MoveRefused, match="there is a state in"):
         await move_out(folder, cluster.access, lambda keys: None)
-
-
-async def test_a_move_whose_mark_was_lost_is_marked(folder: Path) -> None:
-    cluster = Cluster()
-    await move_in(folder, cluster.access, lambda keys: None)
-    (folder / MOVED).unlink()
-    assert await move_in(folder, cluster.access, lambda keys: None) == 0
-    assert (folder / MOVED).exists()
-    with pytest.raises(MoveRefused, match="last of isthmus cluster begin"):
-        await move_in(folder, cluster.access, lambda keys: None)
 
 
 async def test_what_is_not_there_does_not_move(tmp_path: Path) -> None:

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from dedup.journal.journal import SlotFenced
+from dedup.journal.journal import JournalSnapshot, Owner, Ownership, SlotFenced, SlotGone
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
 from relay.cluster.coordination import CoordinationEntry
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
+from relay.cluster.slot_turns import (
+    LOOK_BACK_EVERY_S,
+    ClusterMember,
+    CopyProgress,
+    SlotTurns,
+    shared,
+)
 from relay.node.start import NodeStopped
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -92,6 +98,8 @@ class Node:
                         holding.cancel()
             except SlotFenced as error:
                 self.fenced.append(error)
+            except SlotGone as error:
+                self.reasons.append(str(error))
 
     async def _write(self, store: Store) -> None:
         await self._frozen.wait()
@@ -370,6 +378,74 @@ async def test_a_node_stands_by_through_an_absence_of_the_journal() -> None:
     assert other.last_row > behind + 100
     await one.stop()
     await other.stop()
+
+
+@in_virtual_time
+async def test_a_node_without_its_journal_keeps_the_slot_from_nobody() -> None:
+    site = Site()
+    one, cut_off = Node(site, "paris-a").start(), Node(site, "paris-b")
+    await becomes_owner(one, 0.5)
+    cut_off.start()
+    await let_pass(5)
+    third = Node(site, "paris-c")
+    cut_off.journal.trouble.away = True
+    await one.stop()
+    await let_pass(3 * SESSION_S)
+    assert await MemoryCoordination(site.ensemble).read("slots/0/owner") is None
+    third.start()
+    await becomes_owner(third, 3 * SESSION_S)
+    await third.stop()
+    await cut_off.stop()
+
+
+@in_virtual_time
+async def test_a_node_that_loses_its_journal_as_it_takes_the_slot_gives_it_up() -> None:
+    site = Site()
+    one, cut_off = Node(site, "paris-a").start(), Node(site, "paris-b").start()
+    await becomes_owner(one, 0.5)
+    await let_pass(5)
+    take = cut_off.journal.take
+
+    async def loses(before: Ownership | None, owner: Owner) -> bool:
+        cut_off.journal.trouble.away = True
+        return await take(before, owner)
+
+    cut_off.journal.take = loses  # type: ignore[method-assign]
+    await one.stop()
+    third = Node(site, "paris-c").start()
+    await becomes_owner(third, 30)
+    assert "the journal is away as this node takes the slot" in cut_off.reasons
+    await third.stop()
+    await cut_off.stop()
+
+
+@in_virtual_time
+async def test_a_copy_whose_rows_were_deleted_while_it_follows_begins_anew() -> None:
+    site = Site()
+    one, other = Node(site, "paris-a").start(), Node(site, "paris-b").start()
+    await becomes_owner(one, 0.5)
+    await let_pass(5)
+    other.journal.trouble.away = True
+    await let_pass(20)
+    await snapshot_of(one)
+    await let_pass(5)
+    other.journal.trouble.away = False
+    await let_pass(LOOK_BACK_EVERY_S + 2)
+    assert other.last_row >= one.last_row - 10
+    assert set(one.written[:-10]) <= other.keys
+    await one.stop()
+    await other.stop()
+
+
+async def snapshot_of(node: Node) -> None:
+    """Write a snapshot of an owner's copy, and delete all rows before it."""
+    copy = SlotCopy(node.local, TABLES)
+    row, parts = copy.last_row, list(copy.parts())
+    for number, part in enumerate(parts):
+        await node.journal.write_part(row, 1, number, part)
+    made = JournalSnapshot(row, 1, row, len(parts))
+    await node.journal.complete(made)
+    await node.journal.forget(made)
 
 
 @in_virtual_time
