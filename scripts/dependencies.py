@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = (
     *("requirements.lock", "requirements-audit.lock", "docker/requirements.lock"),
     *("requirements-fuzz.lock", "requirements-sbom.lock", "requirements-charts.lock"),
-    "requirements-bench.lock",
+    *("requirements-bench.lock", "requirements-cluster.lock"),
 )
 PERMITTED = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|0BSD|CC0|Dual License",
