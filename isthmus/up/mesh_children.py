@@ -5,6 +5,7 @@ none. Children that a changed file keeps stay the same objects.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import sys
@@ -27,6 +28,11 @@ from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
 
 log = logging.getLogger(__name__)
 
+_NOT_YET_UP = "is down or inaccessible"
+"""What a broker that was just started says of a log that it has, and is still opening."""
+_LOOKS_AT_LOGS = 20
+_LOOK_EVERY_S = 0.5
+
 PROGRAM = "isthmus"
 """Module whose command `relay` is a node."""
 
@@ -48,7 +54,11 @@ class SiteBrokers:
         if not all(node.is_ready for node in self.nodes.values()):
             return
         book = address_book(self.mesh, self._state)
-        (report,) = await apply_sites(book, [self._site], self._state)
+        for _ in range(_LOOKS_AT_LOGS):
+            (report,) = await apply_sites(book, [self._site], self._state)
+            if not any(_NOT_YET_UP in item.detail for item in report.faults):
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
         if not report.ok:
             faults = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
             log.warning("%s: not as the mesh file says: %s", self._site, faults)

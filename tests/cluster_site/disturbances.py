@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 
 from isthmus.brokers.local_brokers import LocalBroker
-from tests.cluster_site.site import ClusterMesh
+from tests.cluster_site.site import CLUSTER, ClusterMesh
 from tests.live_brokers import START_WITHIN_S
 from tests.locks.disturbances import control
 
@@ -98,7 +99,50 @@ async def replaced(mesh: ClusterMesh) -> None:
     await mesh.disturbed("taken out", first, take_out)
 
 
+async def killed_with_the_sites_node(mesh: ClusterMesh) -> None:
+    """SIGKILL each broker node and the node that runs the site at once, and start both again once
+    messages pass without them.
+    """
+    for broker in mesh.members:
+
+        async def disturb(broker: LocalBroker = broker) -> None:
+            node = await mesh.mesh.node_that_runs(CLUSTER)
+            mesh.mesh.kill(f"{CLUSTER}/{node}")
+            broker.kill()
+            await mesh.passes(asyncio.get_running_loop().time())
+            mesh.mesh.start_node(CLUSTER, node)
+            await broker.start(deadline_s=START_WITHIN_S)
+
+        await mesh.disturbed("killed with the site's node", broker, disturb)
+
+
+async def cut_off_with_the_sites_node(mesh: ClusterMesh) -> None:
+    """Cut each broker node off and freeze the node that runs the site, for 60 s."""
+    for number, broker in enumerate(mesh.members):
+
+        async def disturb(number: int = number, broker: LocalBroker = broker) -> None:
+            node = await mesh.mesh.node_that_runs(CLUSTER)
+            mesh.hosts.isolate(number)
+            mesh.mesh.kill(f"{CLUSTER}/{node}", signal.SIGSTOP)
+            try:
+                await asyncio.sleep(CUT_OFF_S)
+                await mesh.passes(asyncio.get_running_loop().time())
+            finally:
+                mesh.mesh.kill(f"{CLUSTER}/{node}", signal.SIGCONT)
+                mesh.hosts.heal()
+            await mended(mesh, broker)
+
+        await mesh.disturbed("cut off with the site's node", broker, disturb)
+
+
+WITH_NODES: Mapping[str, Disturbance] = {
+    "killed with the site's node": killed_with_the_sites_node,
+    "cut off with the site's node": cut_off_with_the_sites_node,
+}
+"""Disturbances of a site of two nodes."""
+
 DISTURBANCES: Mapping[str, Disturbance] = {
+    **WITH_NODES,
     "killed": killed,
     "hung": hung,
     "cut off": cut_off,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,9 +230,11 @@ async def cluster_mesh(
     per_second: float,
     spare: int = 0,
     net_tick_s: int = CLUSTER_NET_TICK_S,
+    more_keys: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ClusterMesh]:
     """Run the mesh while the block lasts, with so many messages a second from paris and tokyo each.
-    `spare` hosts have a broker node that is not started. Needs root.
+    `spare` hosts have a broker node that is not started. `more_keys` are of paris in the mesh file.
+    Needs root.
     """
     async with contextlib.AsyncExitStack() as stack:
         hosts = stack.enter_context(HostNamespaces(3 + spare))
@@ -247,7 +249,10 @@ async def cluster_mesh(
         document = {
             "topology": "complete",
             "exchanges": [{"name": EXCHANGE}],
-            "sites": {CLUSTER: of_cluster(members.nodes), **{site: {} for site in OTHERS}},
+            "sites": {
+                CLUSTER: {**of_cluster(members.nodes), **(more_keys or {})},
+                **{site: {} for site in OTHERS},
+            },
         }
         mesh = LiveMesh(folder / "mesh", document, vhosts)
         mesh.folder.mkdir()

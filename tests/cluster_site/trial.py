@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S
-from tests.cluster_site.disturbances import DISTURBANCES
+from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
+from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
+from tests.cluster_site.disturbances import DISTURBANCES, WITH_NODES
 from tests.cluster_site.site import CLUSTER, Outage, cluster_mesh
 from tests.journeys.load import Load
 
 ARRIVED_WITHIN_S = 240.0
-HANGS = ("hung", "cut off")
+HANGS = ("hung", "cut off", "cut off with the site's node")
 """Disturbances in which a node goes on with what it had taken."""
 
 
@@ -52,9 +57,18 @@ async def run_trial(
 ) -> Outcome:
     """One kind of disturbance of each node, by its name. Needs root. Raises Broken."""
     spare = 1 if name == "replaced" else 0
-    async with cluster_mesh(
-        folder, installation, per_second=per_second, spare=spare, net_tick_s=net_tick_s
-    ) as mesh:
+    async with AsyncExitStack() as stack:
+        keys = await _two_nodes(folder, stack) if name in WITH_NODES else {}
+        mesh = await stack.enter_async_context(
+            cluster_mesh(
+                folder,
+                installation,
+                per_second=per_second,
+                spare=spare,
+                net_tick_s=net_tick_s,
+                more_keys=keys,
+            )
+        )
         await DISTURBANCES[name](mesh)
         await mesh.load.end()
         mesh.load.consume()
@@ -68,6 +82,15 @@ async def run_trial(
             late(mesh.load),
             landed,
         )
+
+
+async def _two_nodes(folder: Path, stack: AsyncExitStack) -> dict[str, Any]:
+    """Start what two nodes share; return the keys of their site."""
+    zookeeper, cassandra = ZookeeperNodes(folder / "zk", 1), CassandraNodes(folder / "cass", 1)
+    await asyncio.gather(*map(stack.enter_async_context, (zookeeper, cassandra)))
+    hosts = [f"{address}:{cassandra.port}" for address in cassandra.addresses]
+    servers = {"zookeeper": zookeeper.hosts, "cassandra": {"hosts": hosts, "replication": 1}}
+    return {"nodes": ["paris-a", "paris-b"], "cluster": servers}
 
 
 def take_out_landed(load: Load) -> int:
