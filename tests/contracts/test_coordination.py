@@ -23,7 +23,7 @@ async def _steady(node: Coordination) -> Coordination:
     return node
 
 
-@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.long)])
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.slow)])
 async def join(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Join]:
     if request.param == "memory":
         ensemble = MemoryEnsemble()

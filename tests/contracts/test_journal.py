@@ -49,7 +49,7 @@ async def cassandra_session(
             session.cluster.shutdown()
 
 
-@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.long)])
+@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.slow)])
 async def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     if request.param == "memory":
         rows = SlotRows()

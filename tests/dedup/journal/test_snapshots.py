@@ -15,6 +15,8 @@ from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.journal.snapshot_keeper import SnapshotKeeper, SnapshotPace
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
+from relay import crash_points
+from relay.cluster.journal_moments import JournalMoments
 from tests.virtual_time import in_virtual_time
 
 TABLES = ("rows", "young", "old")
@@ -137,6 +139,44 @@ async def test_rows_that_are_deleted_while_a_node_takes_the_slot_are_not_the_jou
     await taking.read_and_begin(await taking.raise_epoch(), taken)
     assert min(slot.rows.rows) == 3, "what the copy needed next was deleted"
     assert slot.is_in(taken)
+
+
+class Died(Exception):
+    """End of a node at a crash point."""
+
+
+@pytest.mark.parametrize(
+    "point", [one for one in crash_points.POINTS if one.startswith("snapshot")]
+)
+@in_virtual_time
+async def test_a_node_that_dies_amid_a_snapshot_is_followed_by_one_that_has_all(
+    point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = await rotated()
+    await slot.row(("rows", b"7"), emptied="old")
+    await slot.row(("old", b"8"), emptied="young")
+    moments = JournalMoments(slot.journal)
+
+    def dies(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    async def lives() -> None:
+        await SnapshotKeeper(moments, slot.copy, 1, SnapshotPace(1), retry).look()
+        await catch_up(moments, new_copy())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crash_points, "reach", dies)
+        with pytest.raises(Died):
+            await lives()
+    for number in range(2):
+        taken = new_copy()
+        taking = SlotTaking(slot.journal, f"paris-{number}", random.randbytes(16), retry)
+        owner = await taking.raise_epoch()
+        await taking.read_and_begin(owner, taken)
+        assert slot.is_in(taken)
+        pace = SnapshotPace(1)
+        await SnapshotKeeper(slot.journal, taken, owner.epoch, pace, retry).look()
 
 
 @in_virtual_time
