@@ -47,6 +47,15 @@ class LeaseTimes:
     probe_every_s: float = 2.0
     patience_s: float = 10.0
     """Longest wait in line; after it the lease counts as another contender's."""
+    behind_s: float | None = None
+    """Wait behind another holder, from when its last probe comes; None: `lease_s`, by which its
+    last proof is over."""
+
+
+USUAL_TIMES = LeaseTimes()
+WHERE_A_JOURNAL_DECIDES = LeaseTimes(behind_s=1.0)
+"""Times of nodes that share a journal: a former holder that does not know of its end yet announces
+nothing any more, and its batches are void by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,11 @@ class LeaseName:
 
     queue: str
     holder: bytes
+    times: LeaseTimes = USUAL_TIMES
 
     def on(self, connection: Connection) -> ClusterLease:
         """Return the lease to be taken on a connection."""
-        return ClusterLease(connection, self.queue, self.holder, LeaseTimes())
+        return ClusterLease(connection, self.queue, self.holder, self.times)
 
 
 @dataclass(slots=True)
@@ -70,13 +80,14 @@ class Proofs:
 
     holder: bytes
     lease_s: float
+    behind_s: float
     _sent: dict[int, float] = field(default_factory=dict)
     _number: int = 0
     _proven_at: float = NEVER
     _given_at: float | None = None
     """Time of the first delivery, or None; before, this contender was not the active consumer."""
     _free_at: float = NEVER
-    """Time at which the last proof of a former holder expires."""
+    """Time until which a former holder may act."""
 
     def __post_init__(self) -> None:
         if len(self.holder) != HOLDER_BYTES:
@@ -98,7 +109,7 @@ class Proofs:
         if body[:HOLDER_BYTES] != self.holder:
             if redelivered:
                 # The former holder's last probe was sent before this contender became active.
-                self._free_at = max(self._free_at, now + self.lease_s)
+                self._free_at = max(self._free_at, now + self.behind_s)
             return False
         sent = self._sent.pop(int.from_bytes(body[HOLDER_BYTES:]), None)
         if sent is None:
@@ -130,7 +141,8 @@ class ClusterLease:
         self.name = name
         self.connection = connection
         self._times = times
-        self._proofs = Proofs(holder, times.lease_s)
+        behind_s = times.lease_s if times.behind_s is None else times.behind_s
+        self._proofs = Proofs(holder, times.lease_s, behind_s)
         self._consumer: Consumer | None = None
         self._publisher: Publisher | None = None
         self._news = asyncio.Event()

@@ -20,6 +20,7 @@ from federation.mesh import EnsemblePlace, JournalPlace
 from relay.cluster.coordination import Coordination
 from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
+from relay.lease import WHERE_A_JOURNAL_DECIDES
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
 from relay.retry import Backoff
@@ -141,4 +142,9 @@ def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Ma
 
 def brokers_of_node(site: str, folder: Path) -> RabbitBrokers:
     """Return the node's way to its brokers, which soon notice that the node is gone."""
-    return RabbitBrokers(site, holder_of(folder, boot_id()), _LOCK_HEARTBEAT_S)
+    return RabbitBrokers(
+        site,
+        holder_of(folder, boot_id()),
+        _LOCK_HEARTBEAT_S,
+        lease_times=WHERE_A_JOURNAL_DECIDES,
+    )

@@ -29,7 +29,7 @@ from relay.bulk_amqp import (
 from relay.bulk_amqp.connection import HEARTBEAT_S
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
-from relay.lease import HOLDER_BYTES, LeaseName
+from relay.lease import HOLDER_BYTES, USUAL_TIMES, LeaseName, LeaseTimes
 from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.log.rabbit.rabbit_log import open_rabbit_log
@@ -80,9 +80,9 @@ class Brokers(Protocol):
 
 class RabbitBrokers:
     """RabbitMQ brokers. `home` is the site that connects: different sites begin at different nodes
-    of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`. `lock_heartbeat_s`:
-    interval of heartbeats on connections with a lock, which a broker frees when it misses two.
-    `slot` is the site's slot that the connections serve.
+    of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`, and `lease_times`
+    their times. `lock_heartbeat_s`: interval of heartbeats on connections with a lock, which a
+    broker frees when it misses two. `slot` is the site's slot that the connections serve.
     """
 
     def __init__(
@@ -91,8 +91,10 @@ class RabbitBrokers:
         holder: bytes | None = None,
         lock_heartbeat_s: int = HEARTBEAT_S,
         slot: int = 0,
+        lease_times: LeaseTimes = USUAL_TIMES,
     ) -> None:
         self._slot = slot
+        self._lease_times = lease_times
         self._lock_heartbeat_s = lock_heartbeat_s
         self._rings: AddressRings[Endpoint] = AddressRings(home)
         self._holder = holder or os.urandom(HOLDER_BYTES)
@@ -159,7 +161,9 @@ class RabbitBrokers:
         return Cluster.of(address.uri, address.endpoints, self._rings.of(purpose))
 
     def _lease(self, book: AddressBook, site: str, queue: str) -> LeaseName | None:
-        return LeaseName(queue, self._holder) if book.mesh.sites[site].is_cluster else None
+        if not book.mesh.sites[site].is_cluster:
+            return None
+        return LeaseName(queue, self._holder, self._lease_times)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ LEASE_S = 20.0
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16
 
 
-def contender(holder: bytes = HERE) -> Proofs:
-    return Proofs(holder, LEASE_S)
+def contender(holder: bytes = HERE, behind_s: float = LEASE_S) -> Proofs:
+    return Proofs(holder, LEASE_S, behind_s)
 
 
 def given(proofs: Proofs, body: bytes, now: float, *, redelivered: bool = False) -> bool:
@@ -48,6 +48,15 @@ def test_a_probe_from_before_the_first_delivery_proves_nothing_yet() -> None:
     assert not proofs.is_held(3), "a former holder's probe may come behind it"
     given(proofs, proofs.probe(3), 4)
     assert proofs.is_held(4)
+
+
+def test_where_a_journal_decides_it_waits_for_the_probe_and_little_more() -> None:
+    former, proofs = holder_since(0), contender(ELSEWHERE, behind_s=1.0)
+    given(proofs, former.probe(7), 8, redelivered=True)
+    given(proofs, proofs.probe(8), 8.5)
+    assert not proofs.is_held(8.9)
+    assert proofs.is_held(9)
+    assert former.is_held(9), "it does not know of its end yet"
 
 
 def test_behind_another_holder_it_waits_until_that_ones_last_proof_is_over() -> None:
