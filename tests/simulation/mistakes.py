@@ -406,20 +406,6 @@ MISTAKES = (
         "I2 at",
     ),
     Mistake(
-        "rows deleted before the snapshot is complete",
-        "dedup/journal/snapshot_keeper.py",
-        """\
-        await self._journal.complete(made)
-""",
-        """\
-        await self._journal.forget(made)
-        await self._journal.complete(made)
-""",
-        OF_NODES,
-        29,
-        "JournalDamaged",
-    ),
-    Mistake(
         "copy begins anew behind the snapshot",
         "dedup/journal/slot_copy.py",
         """\
