@@ -19,7 +19,7 @@ from isthmus.brokers.installation import find_installation
 from isthmus.display import status_line
 from tests.chaos import report
 from tests.chaos.run import run
-from tests.chaos.schedule import KINDS, draw
+from tests.chaos.schedule import KINDS, SHARED_SITE, USUAL, draw
 from tests.chaos.timeline import Sample
 from tests.chaos.world import GRAPHS, SITES
 
@@ -29,7 +29,10 @@ DEFAULT_OUT = Path(".isthmus/chaos")
 def main(words: list[str] | None = None) -> int:
     arguments = _arguments().parse_args(words)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    kinds = [kind for kind in arguments.kinds or KINDS if kind not in arguments.without]
+    usual = KINDS if arguments.nodes else USUAL
+    kinds = [kind for kind in arguments.kinds or usual if kind not in arguments.without]
+    if not arguments.nodes and (in_vain := [kind for kind in kinds if KINDS[kind].of_nodes]):
+        _arguments().error(f"{', '.join(in_vain)} need --nodes")
     graph = arguments.graph or list(GRAPHS)[arguments.seed % len(GRAPHS)]
     schedule = draw(arguments.seed, arguments.minutes * 60, SITES, GRAPHS[graph], kinds)
     for fault in schedule:
@@ -59,6 +62,7 @@ def main(words: list[str] | None = None) -> int:
                 per_second=arguments.rate,
                 say=console.print,
                 seen=seen,
+                several_nodes=arguments.nodes,
             )
         )
     for line in report.lines(outcome):
@@ -80,6 +84,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=24.0, help="messages a second, each site")
     parser.add_argument("--graph", choices=list(GRAPHS), help="by turns, if not given")
     parser.add_argument("--kinds", type=_kinds, metavar="A,B", help=", ".join(KINDS))
+    parser.add_argument("--nodes", action="store_true", help=f"two nodes at {SHARED_SITE}")
     parser.add_argument("--without", type=_kinds, default=[], metavar="A,B", help="all but these")
     parser.add_argument("--schedule", action="store_true", help="only print the schedule")
     parser.add_argument("--rabbitmq", type=Path, metavar="DIR", help="another RabbitMQ")

@@ -28,9 +28,10 @@ async def heal_all(world: World) -> None:
         if vhost.broker.is_running:
             vhost.broker.resume()
         await vhost.broker.start(deadline_s=START_WITHIN_S)
-        if site not in world.mesh.processes:
-            world.mesh.start([site])
-        world.mesh.kill(site, signal.SIGCONT)
+        for node in world.nodes(site):
+            if node not in world.mesh.processes:
+                world.start(node)
+            world.mesh.kill(node, signal.SIGCONT)
 
 
 async def drain(world: World, outcome: Outcome, say: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,12 +15,15 @@ from federation.names import Names
 from isthmus.status import CARRIES
 from relay.bulk_amqp import Channel, connect
 from tests.chaos.schedule import Fault, logs_site
+from tests.chaos.shared_servers import SharedServers
 from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
 from tests.journeys.stream_file import chunks, last_segment, lose_tail
 from tests.live_brokers import START_WITHIN_S, rabbitmqctl
+from tests.processes import frozen
 from tests.waiting import until
 from wan_proxy import ISDN_64K, LAN, SATELLITE, LineCondition, ProxiedLine
 
+ENDS_WITHIN_S = 60.0
 CONTROL_WITHIN_S = 120.0
 """rabbitmqctl is an Erlang machine of its own, which starts slowly on a busy one."""
 ELSEWHERE_WITHIN_S = 180.0
@@ -37,16 +41,57 @@ Strike = Callable[[World, Fault], AbstractAsyncContextManager[None]]
 
 @contextlib.asynccontextmanager
 async def kill_node(world: World, fault: Fault) -> AsyncIterator[None]:
-    world.mesh.kill(fault.where)
+    node = await world.runs(fault.where)
+    world.mesh.kill(node)
     yield
-    world.mesh.start([fault.where])
+    world.start(node)
 
 
 @contextlib.asynccontextmanager
 async def hang_node(world: World, fault: Fault) -> AsyncIterator[None]:
-    world.mesh.kill(fault.where, signal.SIGSTOP)
+    node = await world.runs(fault.where)
+    world.mesh.kill(node, signal.SIGSTOP)
     yield
-    world.mesh.kill(fault.where, signal.SIGCONT)
+    world.mesh.kill(node, signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def end_node(world: World, fault: Fault) -> AsyncIterator[None]:
+    """The node that runs the site ends in order."""
+    node = await world.runs(fault.where)
+    code = await asyncio.to_thread(world.mesh.stop, node, within_s=ENDS_WITHIN_S)
+    assert code == 0, f"{node} ended with {code}"
+    yield
+    world.start(node)
+
+
+@contextlib.asynccontextmanager
+async def hang_standby(world: World, fault: Fault) -> AsyncIterator[None]:
+    runs = await world.runs(fault.where)
+    (other,) = (node for node in world.nodes(fault.where) if node != runs)
+    world.mesh.kill(other, signal.SIGSTOP)
+    yield
+    world.mesh.kill(other, signal.SIGCONT)
+
+
+def hang_server(pid: Callable[[SharedServers], int]) -> Strike:
+    """A server that nodes share does nothing."""
+
+    @contextlib.asynccontextmanager
+    async def strike(world: World, fault: Fault) -> AsyncIterator[None]:
+        assert world.servers is not None
+        with frozen(pid(world.servers)):
+            yield
+
+    return strike
+
+
+@contextlib.asynccontextmanager
+async def kill_cassandra(world: World, fault: Fault) -> AsyncIterator[None]:
+    assert world.servers is not None
+    os.kill(world.servers.cassandra_pid, signal.SIGKILL)
+    yield
+    await world.servers.start_cassandra()
 
 
 @contextlib.asynccontextmanager
@@ -244,6 +289,11 @@ async def elsewhere(
 
 
 STRIKES: Mapping[str, Strike] = {
+    "end-node": end_node,
+    "hang-standby": hang_standby,
+    "hang-zookeeper": hang_server(lambda servers: servers.zookeeper_pid),
+    "hang-cassandra": hang_server(lambda servers: servers.cassandra_pid),
+    "kill-cassandra": kill_cassandra,
     "kill-node": kill_node,
     "hang-node": hang_node,
     "kill-broker": kill_broker,

@@ -34,11 +34,14 @@ async def run(
     per_second: float,
     say: Say,
     seen: Callable[[Sample], None],
+    several_nodes: bool = False,
 ) -> Outcome:
     """Play a schedule against a mesh in `folder`; `say` gets what happens, `seen` each sample."""
     loop = asyncio.get_running_loop()
     say(f"{len(SITES)} brokers and nodes start, in a {graph}")
-    async with standing(folder, installation, graph, seed, per_second) as world:
+    async with standing(
+        folder, installation, graph, seed, per_second, several_nodes=several_nodes
+    ) as world:
         zero = loop.time() + QUIET_BEFORE_S
         outcome = Outcome(
             Timeline(lambda: loop.time() - zero), schedule, graph, installation.version

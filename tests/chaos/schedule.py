@@ -30,6 +30,12 @@ class Kind:
     """One of these is drawn: which way, whose end."""
     doubt: bool = False
     """Publishes to the site's exchanges may be left in doubt: flagged copies may come."""
+    of_nodes: bool = False
+    """Only for SHARED_SITE, where that has several nodes."""
+
+
+SHARED_SITE = "tokyo"
+"""The site that has several nodes, in runs that have such."""
 
 
 WAYS = ("there", "back")
@@ -53,7 +59,14 @@ KINDS: Mapping[str, Kind] = {
     "queue-deleted": Kind("site", 1.0, 8.0),
     "log-deleted": Kind("mesh", 8.0, 20.0, rest_s=15.0, details=WAYS, doubt=True),
     "log-cut-short": Kind("mesh", 1.0, 8.0, rest_s=10.0, details=WAYS, doubt=True),
+    "end-node": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True, of_nodes=True),
+    "hang-standby": Kind("site", 5.0, 40.0, rest_s=5.0, of_nodes=True),
+    "hang-zookeeper": Kind("site", 5.0, 40.0, rest_s=5.0, of_nodes=True),
+    "hang-cassandra": Kind("site", 1.0, 30.0, rest_s=5.0, of_nodes=True),
+    "kill-cassandra": Kind("site", 0.5, 8.0, rest_s=5.0, of_nodes=True),
 }
+USUAL = tuple(name for name, kind in KINDS.items() if not kind.of_nodes)
+"""Kinds of runs whose sites have one node each."""
 """`hang` is longer than every time-out: links miss each other after 15 s, brokers after 20 s."""
 
 BETWEEN_S = (1.0, 6.0)
@@ -96,7 +109,7 @@ def draw(
     within_s: float,
     sites: Sequence[str],
     pairs: Sequence[tuple[str, str]],
-    kinds: Sequence[str] = tuple(KINDS),
+    kinds: Sequence[str] = USUAL,
 ) -> list[Fault]:
     """Faults that all begin and end `within_s`. Each kind comes once before any comes again, as
     long as there is time for it.
@@ -158,7 +171,7 @@ class _Drawing:
     def _of(self, name: str, at_s: float) -> Fault | None:
         """One of that kind as soon as may be; None if there is no time left for it."""
         kind = self._kinds[name]
-        places = self._places[kind.on]
+        places = [SHARED_SITE] if kind.of_nodes else self._places[kind.on]
         at_s = max(at_s, self._not_crowded_s())
         if kind.on == "mesh":
             at_s = max(at_s, *self._free_s.values())

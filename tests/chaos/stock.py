@@ -57,10 +57,10 @@ async def take_stock(world: World, outcome: Outcome, say: Callable[[str], None])
         ):
             counts[name] = counts.get(name, 0) + count
     say("nodes end; their ledgers are read")
-    for site in SITES:
-        code = await asyncio.to_thread(world.mesh.stop, site, within_s=STOPS_WITHIN_S)
+    for node in (node for site in SITES for node in world.nodes(site)):
+        code = await asyncio.to_thread(world.mesh.stop, node, within_s=STOPS_WITHIN_S)
         if code:
-            found.broken.append(f"the node of {site} ended with {code}")
+            found.broken.append(f"the node of {node} ended with {code}")
     for site in SITES:
         found.look(partial(check_rows, world.mesh, world.load, site))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.schedule import AT_ONCE, KINDS, Fault, draw, logs_site
+from tests.chaos.schedule import AT_ONCE, KINDS, SHARED_SITE, USUAL, Fault, draw, logs_site
 from tests.chaos.world import GRAPHS, SITES
 
 SEEDS = range(30)
@@ -33,7 +33,15 @@ def test_it_is_the_same_on_every_machine() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ten_minutes_have_every_kind(seed: int) -> None:
-    assert {fault.kind for fault in drawn(seed)} == set(KINDS)
+    assert {fault.kind for fault in drawn(seed)} == set(USUAL)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_befalls_several_nodes_befalls_the_site_that_has_them(seed: int) -> None:
+    faults = drawn(seed, kinds=list(KINDS))
+    of_nodes = [fault for fault in faults if KINDS[fault.kind].of_nodes]
+    assert {fault.kind for fault in of_nodes} == set(KINDS).difference(USUAL)
+    assert {fault.where for fault in of_nodes} == {SHARED_SITE}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

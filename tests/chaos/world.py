@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import connect
+from tests.chaos.schedule import SHARED_SITE
+from tests.chaos.shared_servers import NODES, SharedServers
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.test_kills import QUEUES_SETTLE_S
@@ -51,8 +54,30 @@ class World:
     struck: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By site: how many messages the witness had had before and after each time that the victim
     lost all it had, or was away."""
+    servers: SharedServers | None = None
+    """What the nodes of SHARED_SITE share; None: each site has one node."""
     ended: list[str] = field(default_factory=list)
     """Nodes that ended of their own accord, and how."""
+
+    def nodes(self, site: str) -> list[str]:
+        """Names of the site's node processes."""
+        if self.servers is None or site != SHARED_SITE:
+            return [site]
+        return [f"{site}/{node}" for node in NODES]
+
+    async def runs(self, site: str) -> str:
+        """Name of the node process that runs the site, once one does."""
+        if len(self.nodes(site)) == 1:
+            return site
+        return f"{site}/{await self.mesh.node_that_runs(site)}"
+
+    def start(self, node: str) -> None:
+        """Start a node process by its name."""
+        site, _, name = node.partition("/")
+        if name:
+            self.mesh.start_node(site, name)
+        else:
+            self.mesh.start([site])
 
     def lines(self, here: str, there: str) -> tuple[ProxiedLine, ProxiedLine]:
         """Those of the link from here to there, and of the one back."""
@@ -73,14 +98,22 @@ class World:
             code = process.poll()
             if code is not None:
                 self.ended.append(f"the node of {site} ended by itself: {code}")
-                self.mesh.start([site])
+                self.start(site)
 
 
 @contextlib.asynccontextmanager
 async def standing(
-    folder: Path, installation: RabbitMQInstallation, graph: str, seed: int, per_second: float
+    folder: Path,
+    installation: RabbitMQInstallation,
+    graph: str,
+    seed: int,
+    per_second: float,
+    *,
+    several_nodes: bool = False,
 ) -> AsyncIterator[World]:
-    """A mesh that runs, with load at every site; `per_second` messages each."""
+    """A mesh that runs, with load at every site; `per_second` messages each. `several_nodes`: of
+    SHARED_SITE.
+    """
     brokers = {site: local_broker(installation, folder / site, site) for site in SITES}
     async with contextlib.AsyncExitStack() as made:
         for broker in brokers.values():
@@ -88,10 +121,14 @@ async def standing(
         await asyncio.gather(*(b.start(deadline_s=START_WITHIN_S) for b in brokers.values()))
         vhosts = {site: await own_vhost(broker, site) for site, broker in brokers.items()}
         proxy = await made.enter_async_context(WanProxy(seed=seed))
-        document = {
+        document: dict[str, Any] = {
             "topology": "custom",
             "exchanges": [{"name": EXCHANGE, "retry": NEVER_GIVES_UP}],
         }
+        servers = None
+        if several_nodes:
+            servers = await made.enter_async_context(SharedServers.started(folder / "servers"))
+            document["sites"] = {**{site: {} for site in SITES}, SHARED_SITE: servers.keys}
         mesh = LiveMesh(folder, document, vhosts)
         made.push_async_callback(mesh.close)
         for here, there in GRAPHS[graph]:
@@ -109,7 +146,8 @@ async def standing(
         await mesh.running()
         load.begin()
         await settled
-        yield World(mesh, load, graph == "ring", victims, {site: [] for site in SITES})
+        struck: dict[str, list[tuple[int, int]]] = {site: [] for site in SITES}
+        yield World(mesh, load, graph == "ring", victims, struck, servers)
 
 
 async def _victims(mesh: LiveMesh) -> dict[str, TrafficSink]:

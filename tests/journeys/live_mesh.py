@@ -30,6 +30,7 @@ from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites
 from isthmus.status import CARRIES, status_of
 from relay.bulk_amqp import Cluster
+from relay.node.site_folder import node_folders
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
@@ -236,11 +237,15 @@ class LiveMesh:
         """The rows that a site's ledger has exported of a stage; all of them once it stopped."""
         import pyarrow.parquet as pq
 
-        folder = self.state / "sites" / site / "ledger"
+        folders = [folder / "ledger" for folder in node_folders(self.state / "sites" / site)]
+        # Of several nodes two may have exported the same rows: into files of one name.
+        files = {
+            file.relative_to(folder): file
+            for folder in folders
+            for file in folder.glob(f"date=*/{stage}-*.parquet")
+        }
         return [
-            row
-            for file in sorted(folder.glob(f"date=*/{stage}-*.parquet"))
-            for row in pq.ParquetFile(file).read().to_pylist()
+            row for name in sorted(files) for row in pq.ParquetFile(files[name]).read().to_pylist()
         ]
 
     def stop(self, site: str, *, within_s: float = 15) -> int:
