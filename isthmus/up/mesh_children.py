@@ -29,7 +29,7 @@ from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
 log = logging.getLogger(__name__)
 
 _NOT_YET_UP = "is down or inaccessible"
-"""What a broker that was just started says of a log that it has, and is still opening."""
+"""Words of a broker that was just started about a log that it has, and is still opening."""
 _LOOKS_AT_LOGS = 20
 _LOOK_EVERY_S = 0.5
 
