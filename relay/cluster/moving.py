@@ -127,8 +127,13 @@ async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
     """
     await _check_nodes(slot.coordination)
     before = await _certain(slot, slot.journal.ownership)
-    if before is None or before.owner.node == MOVING_IN:
-        raise MoveRefused("the cluster has no whole state of this site")
+    if before is None:
+        raise MoveRefused("the cluster has no state of this site")
+    if before.owner.node == MOVING_IN:
+        raise MoveRefused(
+            "the cluster has no whole state of this site: `isthmus cluster begin` was not finished,"
+            " run it again with the folder that it began with"
+        )
     if before.owner.node == MOVED_OUT:
         raise MoveRefused("the state has moved into one node's folder before: start that node")
     is_here = (folder / STATE).exists() and not (folder / MOVED).exists()

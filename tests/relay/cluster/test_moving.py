@@ -267,7 +267,7 @@ async def test_what_is_not_there_does_not_move(tmp_path: Path) -> None:
     cluster = Cluster()
     with pytest.raises(MoveRefused, match="there is no state"):
         await move_in(tmp_path, cluster.access, lambda keys: None)
-    with pytest.raises(MoveRefused, match="no whole state"):
+    with pytest.raises(MoveRefused, match="the cluster has no state"):
         await move_out(tmp_path, cluster.access, lambda keys: None)
 
 
