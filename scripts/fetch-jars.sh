@@ -26,7 +26,8 @@ command -v mvn >/dev/null 2>&1 || {
     exit 2
 }
 printf 'fetching %s ... ' "$name"
-if copy_jars >"$to.log" 2>&1; then
+# Once more where the network had a bad moment.
+if copy_jars >"$to.log" 2>&1 || { sleep 5 && copy_jars >>"$to.log" 2>&1; }; then
     echo "done"
 else
     echo "failed"

@@ -10,6 +10,10 @@ command -v java >/dev/null 2>&1 || {
     exit 2
 }
 mkdir -p .cluster-parts
+if ! command -v mvn >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ]; then
+    printf 'installing Maven ... '
+    if scripts/install-packages.sh maven >.cluster-parts/packages.log 2>&1; then echo "done"; else echo "failed"; fi
+fi
 # One at a time; the other then finds it done.
 flock .cluster-parts/lock sh -c \
     'scripts/setup-tool.sh cluster && scripts/fetch-jars.sh Cassandra scripts/cassandra "$PWD/.cluster-parts/cassandra" && scripts/fetch-jars.sh ZooKeeper scripts/zookeeper "$PWD/.cluster-parts/zookeeper"'
