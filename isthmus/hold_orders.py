@@ -16,6 +16,8 @@ from isthmus.status import status_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
 
 OBEYED_WITHIN_S = 10.0
+_NOT_YET = " as soon as its node runs"
+_NOT_KEPT = "; the site's other nodes do not know yet, as the journal takes nothing"
 POLL_S = 0.2
 
 
@@ -105,8 +107,10 @@ def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
 
 async def until_obeyed(
     mesh: Mesh, state: Path, targets: Sequence[HoldTarget], *, is_held: bool
-) -> set[HoldTarget]:
-    """Wait until the targets' states show the order, within a limit; return the obedient ones."""
+) -> dict[HoldTarget, str]:
+    """Wait until the targets' states show the order, within a limit; return what is still to come
+    of each, in words, empty for the obedient ones.
+    """
     limit = time.monotonic() + OBEYED_WITHIN_S
     while True:
         content = (await status_of(mesh, state)).content
@@ -114,6 +118,10 @@ async def until_obeyed(
         obeyed = {p for p, word in words.items() if (word in ("paused", "draining")) == is_held}
         # A node that is down obeys at its next start.
         running = {p for p, word in words.items() if word not in ("down", "stopped", "starting")}
-        if running <= obeyed or time.monotonic() > limit:
-            return obeyed & running
+        forgetful = {p for p in obeyed if not content["sites"][p.site].get("orders_kept", True)}
+        if (running <= obeyed and not forgetful) or time.monotonic() > limit:
+            return {
+                p: _NOT_KEPT if p in forgetful else "" if p in obeyed & running else _NOT_YET
+                for p in targets
+            }
         await asyncio.sleep(POLL_S)

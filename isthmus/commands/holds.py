@@ -72,10 +72,9 @@ def _order(
 ) -> None:
     for one in targets:
         hold(state, one.site, lambda holds, one=one: change(holds, one))  # type: ignore[misc]
-    obeyed = asyncio.run(until_obeyed(mesh, state, targets, is_held=outcome == "paused"))
+    still = asyncio.run(until_obeyed(mesh, state, targets, is_held=outcome == "paused"))
     for one in targets:
-        later = "" if one in obeyed else " as soon as its node runs"
-        typer.echo(f"{one.name}: {outcome}{later}")
+        typer.echo(f"{one.name}: {outcome}{still[one]}")
 
 
 POLL_S = 0.5

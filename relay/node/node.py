@@ -346,7 +346,7 @@ class SiteNode:
             "quarantine": self._bad_records.run(stages.context),
             "gauge": self._gauge_queues(),
             "renewal": self._renew(),
-            "holds": self.holds.run(self._change_stages),
+            "holds": self.holds.run(self._change_stages, stages.state.store.synced),
             "gaps": self.gaps.run(stages.go_on, stages.state.store.synced),
             "watch": self.watch.run(
                 stages,

@@ -36,6 +36,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         report["connected_to"] = dict(connected)
     if node.shared_state is not None:
         report["slot"] = node.shared_state()
+        report["orders_kept"] = node.holds.is_kept
     if node.copy_report is not None:
         report["takeovers"] = node.takeovers
         if node.stage == STANDBY:

@@ -16,9 +16,10 @@ drained      exists while the node finds nothing left in a draining site; writte
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +106,8 @@ class HoldWatch:
 
     def __init__(self, folder: Path, took_up: Callable[[Path], None] = lambda file: None) -> None:
         self._took_up = took_up
+        self.is_kept = True
+        """True if the present orders outlast the node, wherever its site goes on."""
         self.problem = ""
         self.present = Holds()
         self._folder = folder
@@ -125,12 +128,21 @@ class HoldWatch:
             return False
         self.problem, self._stamp = "", stamp
         self._took_up(self._file)
+        self.is_kept = False
         before, self.present = self.present, holds
         return holds != before
 
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change of `present`, for ever."""
+    async def run(self, changed: Callable[[], None], synced: Callable[[], Awaitable[None]]) -> None:
+        """Call `changed` after each change of `present`, for ever, and then await `synced`: what
+        `took_up` has written is kept then.
+        """
         while True:
+            if not self.is_kept:
+                # No longer: an order may come that takes the former one back.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await synced()
+                        self.is_kept = True
             await asyncio.sleep(ticks.about(LOOK_EVERY_S, asyncio.get_running_loop().time()))
             if self.look():
                 changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from relay.operator.holds import (
     was_drained,
     write_holds,
 )
+from tests.virtual_time import in_virtual_time, let_pass
 
 HELD = Holds(paused=True, links=frozenset({"a-b", "a-c"}))
 
@@ -52,6 +54,28 @@ def test_a_watch_sees_each_change_once_and_goes_on_with_what_it_knows(tmp_path: 
     (tmp_path / HOLDS_FILE).unlink()
     assert watch.look()
     assert (watch.present, watch.problem) == (Holds(), "")
+
+
+@in_virtual_time
+async def test_an_order_is_obeyed_at_once_and_kept_once_what_it_wrote_is(tmp_path: Path) -> None:
+    written, obeyed, is_synced = list[Path](), list[Holds](), asyncio.Event()
+
+    async def synced() -> None:
+        await is_synced.wait()
+
+    watch = HoldWatch(tmp_path, written.append)
+    running = asyncio.create_task(watch.run(lambda: obeyed.append(watch.present), synced))
+    write_holds(tmp_path, HELD)
+    await let_pass(3)
+    assert (obeyed, written) == ([HELD], [tmp_path / HOLDS_FILE])
+    assert not watch.is_kept
+    write_holds(tmp_path, Holds())
+    await let_pass(6)
+    assert obeyed == [HELD, Holds()], "while the first is not kept yet"
+    is_synced.set()
+    await let_pass(6)
+    assert watch.is_kept
+    running.cancel()
 
 
 def test_word_that_a_site_is_drained_is_left_and_taken_back(tmp_path: Path) -> None:
