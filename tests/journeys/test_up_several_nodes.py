@@ -61,14 +61,22 @@ async def test_up_runs_all_nodes_of_a_site_with_the_servers_that_they_share(
         assert await holds_the_slot(tmp_path) == {name: name == runs for name in NODES}
         await until(lambda: nodes_are_well(up), "doctor finds nothing about the nodes", 60)
         await up.arrives("paris", "tokyo")
-        kill(tmp_path, "node", f"tokyo.{runs}")
-        later = await one_runs(up, other_than=runs)
-        assert later != runs
+        before = signal_to(tmp_path, "node", f"tokyo.{runs}", signal.SIGKILL)
+        await until(
+            lambda: is_back(tmp_path, "node", f"tokyo.{runs}", before),
+            "the killed node is begun again",
+            60,
+        )
+        # The killed one may be back so soon that it still has the site; a frozen one is not.
+        frozen = await one_runs(up)
+        signal_to(tmp_path, "node", f"tokyo.{frozen}", signal.SIGSTOP)
+        later = await one_runs(up, other_than=frozen)
+        assert later != frozen
         assert await holds_the_slot(tmp_path) == {name: name == later for name in NODES}
         for server in ("zookeeper", "cassandra"):
-            before = kill(tmp_path, "server", server)
+            before = signal_to(tmp_path, "server", server, signal.SIGKILL)
             await until(
-                lambda server=server, before=before: is_back(tmp_path, server, before),
+                lambda server=server, before=before: is_back(tmp_path, "server", server, before),
                 f"{server} is begun again",
                 120,
             )
@@ -91,7 +99,7 @@ async def orders_go_to_the_next_node(up: UpMesh, runs: str) -> str:
     code, said = await up.run("pause", "--site", "tokyo")
     assert (code, said) == (0, "tokyo: paused\n")
     await orders_are_refused_elsewhere(up, runs)
-    kill(up.folder, "node", f"tokyo.{runs}")
+    signal_to(up.folder, "node", f"tokyo.{runs}", signal.SIGSTOP)
     later = await one_runs(up, other_than=runs, state="paused")
     code, said = await up.run("resume", "--site", "tokyo")
     assert (code, said) == (0, "tokyo: goes on\n")
@@ -110,21 +118,21 @@ async def orders_are_refused_elsewhere(up: UpMesh, runs: str) -> None:
         assert f"standing by: {runs} runs the site; run this on the machine of that node" in said
 
 
-def kill(folder: Path, kind: str, name: str) -> int:
-    """Kill a child of the supervisor; return its process ID."""
+def signal_to(folder: Path, kind: str, name: str, number: int) -> int:
+    """Send a signal to a child of the supervisor; return its process ID."""
     record = read_record(folder / "state")
     assert record is not None
     child = record.child(kind, name)
     assert child is not None
     assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
+    os.kill(child.pid, number)
     return child.pid
 
 
-def is_back(folder: Path, server: str, former: int) -> bool:
+def is_back(folder: Path, kind: str, name: str, former: int) -> bool:
     record = read_record(folder / "state")
     assert record is not None
-    child = record.child("server", server)
+    child = record.child(kind, name)
     assert child is not None
     return child.state == "running" and child.pid not in (None, former)
 
