@@ -23,7 +23,6 @@ from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
 
 from dedup.journal.journal import (
-    ROW_BYTES,
     JournalAway,
     JournalRefused,
     JournalRow,
@@ -35,8 +34,10 @@ from dedup.journal.journal import (
 BUCKET_ROWS = 2048
 """Rows of a partition: half a gigabyte of the biggest ones."""
 _PAGE_ROWS = 200
+_FIRST_PAGE_ROWS = 32
+"""Rows of the first page, whose size nobody knows: enough for a copy that follows."""
 _PAGE_BYTES = 2 * 1024 * 1024
-"""Size of a page, about: the biggest rows come eight at a time."""
+"""Size of later pages, about."""
 
 UNCERTAIN = (
     *(OperationTimedOut, NoHostAvailable, ConnectionException, RequestExecutionException),
@@ -199,7 +200,7 @@ class CassandraJournal:
 
     async def rows(self, after: int) -> AsyncIterator[JournalRow]:
         bucket, last = (after + 1) // BUCKET_ROWS, (after, 2**62)
-        limit = _PAGE_BYTES // ROW_BYTES
+        limit = _FIRST_PAGE_ROWS
         while True:
             page = await self._ask(self._read, self._slot, bucket, *last, limit)
             size = 1

@@ -78,13 +78,22 @@ class SlotTaking:
             raise SlotFenced(owner.epoch, None if now is None else now.owner)
 
     async def _certain(self, call: Callable[[], Awaitable[T]]) -> T:
-        failures = 0
-        while True:
-            try:
-                return await call()
-            except JournalAway:
-                failures += 1
-                await self._retry(failures)
+        return await until_known(call, self._retry)
+
+
+async def until_known(
+    call: Callable[[], Awaitable[T]], retry: Callable[[int], Awaitable[None]]
+) -> T:
+    """Return the answer of the journal to a call, however often it has to be made. `retry` is that
+    of SlotTaking.
+    """
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except JournalAway:
+            failures += 1
+            await retry(failures)
 
 
 async def catch_up(

@@ -17,12 +17,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from dedup.journal.journal import ROW_BYTES, Journal, JournalAway, Owner, Ownership
+from dedup.journal.journal import ROW_BYTES, Journal, Owner, Ownership
 from dedup.journal.journaled_store import JournaledStore
 from dedup.journal.slot_copy import COPY, SlotCopy
-from dedup.journal.slot_taking import SlotTaking
+from dedup.journal.slot_taking import SlotTaking, until_known
 from dedup.store import Changes, Store
 from federation import durable_file
 from relay import crash_points
@@ -42,7 +41,6 @@ _WORK = "moving"
 """Folder of a move's copy of the journal, below the site's; of no worth once the move has ended."""
 _ARRIVING = "state.arriving"
 
-T = TypeVar("T")
 Progress = Callable[[int], None]
 """Callback with the number of keys moved so far."""
 
@@ -74,7 +72,7 @@ async def move_in(folder: Path, slot: MoveAccess, progress: Progress) -> int:
             f"the states in {folder} are of several slots, which a cluster cannot have yet"
         )
     await _check_nodes(slot.coordination)
-    before = await _certain(slot, slot.journal.ownership)
+    before = await until_known(slot.journal.ownership, slot.retry)
     if before is not None and before.owner.node not in (MOVING_IN, MOVED_OUT):
         raise MoveRefused(
             f"the cluster has a state of this site, last of {before.owner.node}: nothing may write"
@@ -126,7 +124,7 @@ async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
     can take the slot afterwards. Raises MoveRefused, StoreError, CoordinationAway.
     """
     await _check_nodes(slot.coordination)
-    before = await _certain(slot, slot.journal.ownership)
+    before = await until_known(slot.journal.ownership, slot.retry)
     if before is None:
         raise MoveRefused("the cluster has no state of this site")
     if before.owner.node == MOVING_IN:
@@ -189,17 +187,6 @@ def _is_same(folder: Path, store: JournaledStore) -> bool:
 def _only(owner: Owner) -> Ownership:
     """Return an ownership to follow."""
     return Ownership(owner, {}, b"")
-
-
-async def _certain(slot: MoveAccess, call: Callable[[], Awaitable[T]]) -> T:
-    """Return the answer of the journal, however often it has to be asked."""
-    failures = 0
-    while True:
-        try:
-            return await call()
-        except JournalAway:
-            failures += 1
-            await slot.retry(failures)
 
 
 @asynccontextmanager

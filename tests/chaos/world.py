@@ -55,7 +55,7 @@ class World:
     """By site: how many messages the witness had had before and after each time that the victim
     lost all it had, or was away."""
     servers: SharedServers | None = None
-    """What the nodes of SHARED_SITE share; None: each site has one node."""
+    """Servers that the nodes of SHARED_SITE share; None: each site has one node."""
     ended: list[str] = field(default_factory=list)
     """Nodes that ended of their own accord, and how."""
 

@@ -1,4 +1,4 @@
-"""Which node of a site takes an order: that which runs the site, among those of this machine."""
+"""Choice of the node that takes an order: of those on this machine, the node that runs the site."""
 
 from __future__ import annotations
 
