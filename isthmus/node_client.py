@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -52,13 +51,16 @@ class NodeClient:
 
     site: str
     places: Sequence[NodePlace]
+    is_alone: bool
+    """True for the node of a site that has one."""
 
     @classmethod
     def of(cls, state: Path, site: str) -> NodeClient:
         """Find the nodes. Raises NodeAway."""
         folder = site_folder(state, site)
         try:
-            return cls(site, [NodePlace.of(one) for one in node_folders(folder)])
+            folders = node_folders(folder)
+            return cls(site, [NodePlace.of(one) for one in folders], folders == [folder])
         except PermissionError as error:
             raise NodeAway(
                 f"{site}: {error.filename} cannot be read: run this as the user of the node"
@@ -107,37 +109,51 @@ class NodeClient:
 
     async def _running(self, session: aiohttp.ClientSession) -> NodePlace:
         """Return the place of the node that runs the site, or of the only one. Raises NodeAway."""
-        if len(self.places) == 1:
+        if self.is_alone:
             return self.places[0]
-        reasons = []
-        for place in self.places:
-            own = await _own_report(session, place, self.site)
-            if own is not None and own["state"] != STANDBY:
-                return place
-            reasons.append(own["reason"] if own is not None else "")
-        raise NodeAway(_elsewhere(self.site, reasons))
+        number, reasons = await _that_runs(session, self.site, self.places)
+        if number is None:
+            raise NodeAway(_elsewhere(self.site, reasons))
+        return self.places[number]
 
 
 async def folder_that_runs(state: Path, site: str) -> Path:
     """Return the folder of the node of a site that runs the site, or has stopped here with a
     reason; of a site with one node that node's. Raises NodeAway.
     """
-    folders = node_folders(site_folder(state, site))
-    if len(folders) == 1 and folders[0] == site_folder(state, site):
-        return folders[0]
-    reasons = []
+    own = site_folder(state, site)
+    folders = node_folders(own)
+    if folders == [own]:
+        return own
+    places: list[NodePlace | None] = []
+    for folder in folders:
+        try:
+            places.append(NodePlace.of(folder))
+        except (OSError, ValueError, KeyError, TypeError):
+            places.append(None)
     timeout = aiohttp.ClientTimeout(total=_STATUS_WITHIN_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        for folder in folders:
-            own = None
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                own = await _own_report(session, NodePlace.of(folder), site)
-            if own is not None and own["state"] != STANDBY:
-                return folder
-            reasons.append(own["reason"] if own is not None else "")
+        number, reasons = await _that_runs(session, site, places)
+    if number is not None:
+        return folders[number]
     if not any(reasons) and (stopped := list(filter(_has_stopped, folders))):
         return stopped[0]
     raise NodeAway(_elsewhere(site, reasons))
+
+
+async def _that_runs(
+    session: aiohttp.ClientSession, site: str, places: Sequence[NodePlace | None]
+) -> tuple[int | None, list[str]]:
+    """Return the number of the place whose node runs the site, or None, and the reasons of those
+    that stand by; empty for a place where nobody answers.
+    """
+    reasons = []
+    for number, place in enumerate(places):
+        own = None if place is None else await _own_report(session, place, site)
+        if own is not None and own["state"] != STANDBY:
+            return number, []
+        reasons.append(own["reason"] if own is not None else "")
+    return None, reasons
 
 
 async def _own_report(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.node_client import NodeAway, NodeClient
 from isthmus.status import status_of
 from tests.federation.meshes import TRIANGLE, mesh_of
 from tests.isthmus.test_status_tables import site, tables_text
@@ -100,9 +100,9 @@ async def test_commands_ask_the_running_node(nodes: _Nodes) -> None:
     assert nodes.asked == ["Bearer b"]
 
 
-async def test_commands_say_that_no_node_runs(nodes: _Nodes) -> None:
+async def test_commands_say_where_the_node_runs_that_could_answer(nodes: _Nodes) -> None:
     await nodes.add("a", **standby())
-    with pytest.raises(NodeSaysNo, match="starting: try again"):
+    with pytest.raises(NodeAway, match="standing by: b runs the site; run this on the machine of"):
         await NodeClient.of(nodes.state, "paris").get("dead")
     with pytest.raises(NodeAway, match="tokyo: its node does not answer here"):
         NodeClient.of(nodes.state, "tokyo")
