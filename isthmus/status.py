@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from isthmus.known.cautions import left_behind_notes
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
 from relay.node.site_folder import ANNOUNCED, STANDBY, node_folders, site_folder
+from relay.node.site_slots import links_of_slots, site_of_slots
 
 ASK_WITHIN_S = 3.0
 _COUNTS = (
@@ -182,16 +183,61 @@ class _Answer:
         own = self._own(site)
         return str(own["reason"]) if own else self.stopped or self.why
 
-    def shared_of(self, site: str) -> dict[str, dict[str, Any] | None]:
+    def shared_of(self, site: str) -> dict[str, Any]:
         """Return the figures of the site's slot, if the node has the slot, and of the node's copy,
-        if it stands by.
+        if it stands by. Of a site with several slots also the numbers of those that the node has,
+        and the copy that is most behind.
         """
         own = self._own(site) or {}
-        return {name: own.get(name) for name in ("slot", "copy")}
+        if "slots" not in own:
+            return {name: own.get(name) for name in ("slot", "copy")}
+        copies = [slot["copy"] for slot in own["slots"] if slot.get("copy")]
+        return {
+            "slot": None,
+            "slots": [n for n, slot in enumerate(own["slots"]) if slot["state"] != STANDBY],
+            "copy": max(copies, key=_behind_s, default=None),
+        }
+
+    def slots_of(self, site: str) -> Sequence[dict[str, Any]]:
+        """Return the reports of the site's slots at this node; empty unless it has several."""
+        slots: Sequence[dict[str, Any]] = (self._own(site) or {}).get("slots", ())
+        return slots
 
     def _own(self, site: str) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = (self.report or {}).get("sites", {}).get(site)
         return found
+
+
+def _behind_s(copy: Mapping[str, Any]) -> float:
+    followed_s = copy["followed_s"]
+    return float("inf") if followed_s is None else float(followed_s)
+
+
+def _with_all_slots(site: Site, answers: Sequence[_Answer]) -> _Answer:
+    """Return the answer of all nodes of a site together: of each slot that of the node that runs
+    the slot.
+    """
+    found = [answer for answer in answers if len(answer.slots_of(site.name)) == site.slots.count]
+    runs = min(answers, key=lambda answer: _RANKS.get(answer.state_of(site.name), 0))
+    if not found:
+        return runs
+    slots = [
+        min(
+            (answer.slots_of(site.name)[number] for answer in found),
+            key=lambda slot: _RANKS.get(slot["state"], 0),
+        )
+        for number in range(site.slots.count)
+    ]
+    reports = [answer.report for answer in found if answer.report is not None]
+    of_site = [
+        [link for link in report["links"] if link["from"] == site.name] for report in reports
+    ]
+    report = {
+        **reports[0],
+        "sites": {site.name: site_of_slots(slots)},
+        "links": links_of_slots(of_site),
+    }
+    return replace(found[0], report=report)
 
 
 _RANKS = {STANDBY: 1, "starting": 1, "stopped": 2, "down": 3}
@@ -218,9 +264,8 @@ class _NodeAsker:
         if folders == [folder]:
             return answers[0]
         nodes = {one.name: answer for one, answer in zip(folders, answers, strict=True)}
-        runs = min(answers, key=lambda answer: _RANKS.get(answer.state_of(site.name), 0))
         return replace(
-            runs,
+            _with_all_slots(site, answers),
             nodes={
                 name: {
                     "state": answer.state_of(site.name),

@@ -15,7 +15,7 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
-from relay.cluster.slot_turns import ClusterMember
+from relay.cluster.site_entries import ClusterMember
 from relay.log.memory_log import MemoryLog
 from relay.node.machine import Machine, unshared
 from relay.node.node import SiteNode

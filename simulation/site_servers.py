@@ -15,7 +15,9 @@ from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
 from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.snapshot_keeper import SnapshotPace
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
+from relay.cluster.shared_state import shared
+from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.cluster.slot_turns import CopyProgress, SlotTurns
 from relay.node.machine import OpenState
 
 SESSION_S = 2.0
@@ -79,10 +81,8 @@ class ServerAccess:
         try:
             yield SlotTurns(
                 slot=0,
-                member=self._member,
-                coordination=self._coordination,
+                site=SiteEntries(self._coordination, self._member, 1, SESSION_S),
                 journal=MemoryJournal(self._servers.rows, self._trouble, self._half_of_the_journal),
-                session_s=SESSION_S,
                 random_bytes=self._chance.randbytes,
                 random=self._chance.random,
                 snapshots=self._servers.snapshots,

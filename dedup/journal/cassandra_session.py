@@ -59,16 +59,20 @@ class CassandraAccess:
     tls: ssl.SSLContext | None = None
 
 
-def open_journal(access: CassandraAccess, slot: int) -> tuple[Session, CassandraJournal]:
-    """Connect, which blocks, and return the session with a slot's journal over it. Raises
-    JournalAway, JournalRefused.
-    """
-    session = connect(access)
-    with ExitStack() as unless_ready, _told():
-        unless_ready.callback(session.cluster.shutdown)
-        journal = CassandraJournal(session, slot)
-        unless_ready.pop_all()
-    return session, journal
+class JournalSession:
+    """Session with a site's Cassandra, for the journals of its slots."""
+
+    def __init__(self, access: CassandraAccess) -> None:
+        """Connect, which blocks. Raises JournalAway, JournalRefused."""
+        self._session = connect(access)
+
+    def journal(self, slot: int) -> CassandraJournal:
+        """Return a slot's journal, which blocks. Raises JournalAway, JournalRefused."""
+        with _told():
+            return CassandraJournal(self._session, slot)
+
+    def close(self) -> None:
+        self._session.cluster.shutdown()
 
 
 def connect(access: CassandraAccess) -> Session:

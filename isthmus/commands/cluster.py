@@ -90,7 +90,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
         from relay.cluster.moving import MoveAccess, MoveRefused
-        from relay.cluster.site_cluster import SLOT, cluster_of
+        from relay.cluster.site_cluster import SharedServers, cluster_of
         from relay.node.process import only_process
     except ImportError as error:
         exit_without_cluster_parts(site, error)
@@ -102,8 +102,10 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
 
     async def run() -> int:
         async with asyncio.timeout(REACHED_WITHIN_S) as reaching, AsyncExitStack() as connected:
-            servers = cluster_of(book, site).servers(SLOT, waits)
-            coordination, journal = await connected.enter_async_context(servers)
+            servers = SharedServers(cluster_of(book, site))
+            connected.push_async_callback(servers.close)
+            coordination = servers.coordination()
+            journal = await servers.journal(0, waits)
             while coordination.steady_since is None:
                 await asyncio.sleep(0.05)
             reaching.reschedule(None)

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +40,7 @@ from relay.node.site_folder import MOVED, STATE, node_folder, site_folder, slot_
 if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
     from relay.admin.access import AdminAfar
-    from relay.node.brokers import Brokers
-    from relay.node.machine import Machine
+    from relay.cluster.site_cluster import NodeInCluster
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -116,18 +116,22 @@ def relay(
         formats = as_before() if previous_formats else KNOWN
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
         nodes = []
-        for site, node, folder in places:
-            brokers, machine = _cluster_parts(book, site, node, folder)
-            uplink = Uplink(time.monotonic)
-            slots = book.mesh.sites[site].slots
-            if machine is None:
-                keep_slots(folder, site, slots)
-            for slot in range(slots.count):
-                place = SlotPlace(slot, folder, uplink)
-                own = slot_folder(folder, slot)
-                nodes.append(SiteNode(site, book, own, formats, writers, brokers, machine, place))
-        process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
-        await process.run()
+        async with AsyncExitStack() as connected:
+            for site, node, folder in places:
+                uplink = Uplink(time.monotonic)
+                slots = book.mesh.sites[site].slots
+                shared = _in_cluster(book, site, node, folder)
+                if shared is None:
+                    keep_slots(folder, site, slots)
+                else:
+                    connected.push_async_callback(shared.aclose)
+                for slot in range(slots.count):
+                    place = SlotPlace(slot, folder, uplink)
+                    own = slot_folder(folder, slot)
+                    more = (shared.brokers(slot), shared.machine(slot)) if shared else (None, None)
+                    nodes.append(SiteNode(site, book, own, formats, writers, *more, place))
+            process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
+            await process.run()
         return process
 
     try:
@@ -171,21 +175,15 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
     return site, name, node_folder(state, site, name)
 
 
-def _cluster_parts(
-    book: AddressBook, site: str, node: str, folder: Path
-) -> tuple[Brokers | None, Machine | None]:
-    """Return what differs for a node of a site with a cluster: its way to the brokers, and its
-    machine. None: the usual ones.
-    """
-    group = book.mesh.sites[site].nodes
-    if group is None:
-        return None, None
+def _in_cluster(book: AddressBook, site: str, node: str, folder: Path) -> NodeInCluster | None:
+    """Return the node as one of a site with a cluster; None at other sites."""
+    if book.mesh.sites[site].nodes is None:
+        return None
     try:
-        from relay.cluster.site_cluster import brokers_of_node, machine_of_node
+        from relay.cluster.site_cluster import NodeInCluster
     except ImportError as error:
         exit_without_cluster_parts(site, error)
-    machine = machine_of_node(book, site, node, folder)
-    return brokers_of_node(site, folder), machine
+    return NodeInCluster(book, site, node, folder)
 
 
 def _admin_of(

@@ -120,7 +120,8 @@ def _site_nodes(content: dict[str, Any]) -> list[Table]:
 def _of_node(node: dict[str, Any]) -> str:
     slot = node["slot"]
     if slot is None:
-        return str(node["reason"])
+        slots = ", ".join(map(str, node.get("slots", ())))
+        return "; ".join(filter(None, [slots and f"slots {slots}", node["reason"]]))
     notes = [f"epoch {slot['epoch']}, {slot['rows']} rows of journal"]
     away_s = slot["journal_away_s"]
     if away_s is not None:

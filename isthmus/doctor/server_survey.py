@@ -37,8 +37,7 @@ from relay.cluster.coordination import (
     CoordinationEntry,
     CoordinationRefused,
 )
-from relay.cluster.site_cluster import SLOT
-from relay.cluster.slot_turns import ClusterMember
+from relay.cluster.site_entries import ClusterMember
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 
 T = TypeVar("T")
@@ -87,7 +86,7 @@ async def _owner(coordination: Coordination, patience_s: float) -> CoordinationE
     loop = asyncio.get_running_loop()
     limit = loop.time() + patience_s
     while True:
-        owner = await coordination.read(f"slots/{SLOT}/owner")
+        owner = await coordination.read("slots/0/owner")
         if owner is not None or loop.time() >= limit:
             return owner
         await asyncio.sleep(_AGAIN_S)
@@ -173,7 +172,7 @@ def _schemas(nodes: dict[str, Any]) -> dict[str, list[str]]:
 
 def _slot(session: ReadingSession, keyspace: str) -> SlotFacts | None:
     owners = session.begin(
-        f"SELECT epoch, run, node, begins FROM {keyspace}.owner WHERE slot = %s", SLOT
+        f"SELECT epoch, run, node, begins FROM {keyspace}.owner WHERE slot = %s", 0
     )()
     if not owners:
         return None
@@ -183,7 +182,7 @@ def _slot(session: ReadingSession, keyspace: str) -> SlotFacts | None:
         rows = session.begin(
             f"SELECT data FROM {keyspace}.journal WHERE slot = %s AND bucket = %s AND number = %s"
             " AND epoch = %s",
-            *(SLOT, (after + 1) // BUCKET_ROWS, after + 1, epoch),
+            *(0, (after + 1) // BUCKET_ROWS, after + 1, epoch),
         )()
         row_format = format_of_row(rows[0].data) if rows else None
     return SlotFacts(

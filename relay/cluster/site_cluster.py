@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dedup.journal.cassandra_session import CassandraAccess, open_journal
+from dedup.journal.cassandra_session import CassandraAccess, JournalSession
 from dedup.journal.journal import Journal, JournalAway
 from dedup.journal.slot_copy import COPY, SlotCopy
 from federation.brokers.addresses import AddressBook, context_of
@@ -18,69 +18,75 @@ from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
 from federation.mesh import EnsemblePlace, JournalPlace
 from relay.cluster.coordination import Coordination
-from relay.cluster.slot_turns import ClusterMember, CopyProgress, SlotTurns, shared
+from relay.cluster.shared_orders import SharedOrders
+from relay.cluster.shared_state import shared
+from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.cluster.slot_turns import CopyProgress, SlotTurns
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.lease import WHERE_A_JOURNAL_DECIDES
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
+from relay.operator.holds import HOLDS_FILE
 from relay.retry import Backoff
 from relay.state.node_state import POINT_TABLES, TABLES
 
-SLOT = 0
 _LOCK_HEARTBEAT_S = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteCluster:
-    """Servers that the nodes of one site share."""
+    """Ways to the servers that the nodes of one site share."""
 
     cassandra: CassandraAccess
     zookeeper: ZookeeperAccess
 
-    @asynccontextmanager
-    async def connected(
-        self,
-        member: ClusterMember,
-        slot: int,
-        random_bytes: Callable[[int], bytes],
-        report: Callable[[str], None],
-    ) -> AsyncIterator[SlotTurns]:
-        """Connect as a node. `report` is called with what is waited for. Raises JournalRefused."""
-        async with self.servers(slot, report) as (coordination, journal):
-            yield SlotTurns(
-                slot=slot,
-                member=member,
-                coordination=coordination,
-                journal=journal,
-                session_s=self.zookeeper.session_s,
-                random_bytes=random_bytes,
-                random=random.random,
-            )
 
-    @asynccontextmanager
-    async def servers(
-        self, slot: int, report: Callable[[str], None]
-    ) -> AsyncIterator[tuple[Coordination, Journal]]:
-        """Connect to both. `report` is called with what is waited for. Raises JournalRefused."""
+class SharedServers:
+    """Connections of one process to the servers of one site, for all of its slots: made when they
+    are first needed, and kept until `close`.
+    """
+
+    def __init__(self, cluster: SiteCluster) -> None:
+        self.cluster = cluster
+        self._connecting = asyncio.Lock()
+        self._session: JournalSession | None = None
+        self._coordination: ZookeeperCoordination | None = None
+        self._journals: dict[int, Journal] = {}
+
+    def coordination(self) -> Coordination:
+        """Return the connection to ZooKeeper, which is made in the background."""
+        if self._coordination is None:
+            self._coordination = ZookeeperCoordination(self.cluster.zookeeper)
+            self._coordination.start()
+        return self._coordination
+
+    async def journal(self, slot: int, report: Callable[[str], None]) -> Journal:
+        """Return a slot's journal once Cassandra can be reached. `report` is called with what is
+        waited for. Raises JournalRefused.
+        """
         backoff = Backoff(0.2, 5.0, random.random)
         failures = 0
         while True:
             try:
-                session, journal = await asyncio.to_thread(open_journal, self.cassandra, slot)
-                break
+                async with self._connecting:
+                    if self._session is None:
+                        self._session = await asyncio.to_thread(
+                            JournalSession, self.cluster.cassandra
+                        )
+                if slot not in self._journals:
+                    self._journals[slot] = await asyncio.to_thread(self._session.journal, slot)
+                return self._journals[slot]
             except JournalAway as error:
                 failures += 1
                 report(f"connecting to Cassandra: {error}")
                 await asyncio.sleep(backoff.delay_s(failures))
-        try:
-            coordination = ZookeeperCoordination(self.zookeeper)
-            coordination.start()
-            try:
-                yield coordination, journal
-            finally:
-                await coordination.close()
-        finally:
-            await asyncio.to_thread(session.cluster.shutdown)
+
+    async def close(self) -> None:
+        """End both sessions, with all entries of this process. Raises nothing."""
+        if self._coordination is not None:
+            await self._coordination.close()
+        if self._session is not None:
+            await asyncio.to_thread(self._session.close)
 
 
 def cluster_of(book: AddressBook, site: str) -> SiteCluster:
@@ -114,37 +120,84 @@ def cluster_of(book: AddressBook, site: str) -> SiteCluster:
     )
 
 
-def machine_of_node(book: AddressBook, site: str, node: str, folder: Path) -> Machine:
-    """Return this machine, with the state that the node shares with the site's others. Raises
-    PasswordMissing, TlsUnusable, ServersNotKnown.
+class NodeInCluster:
+    """One node of a site with a cluster, in one process. Raises PasswordMissing, TlsUnusable,
+    ServersNotKnown.
     """
-    machine = this_machine()
-    cluster = cluster_of(book, site)
-    progress = CopyProgress()
-    member = ClusterMember(node, machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex())
 
-    def connected(report: Callable[[str], None]) -> AbstractAsyncContextManager[SlotTurns]:
-        return cluster.connected(member, SLOT, machine.random_bytes, report)
+    def __init__(self, book: AddressBook, site: str, node: str, folder: Path) -> None:
+        """`folder` is the node's, of all its slots."""
+        self._site = site
+        self._folder = folder
+        self._machine = this_machine()
+        self._slots = book.mesh.sites[site].slots
+        self._servers = SharedServers(cluster_of(book, site))
+        run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
+        self._member = ClusterMember(node, run, place)
+        self._entries: SiteEntries | None = None
+        self._orders: SharedOrders | None = None
+        self._sharing: asyncio.Task[None] | None = None
 
-    return replace(
-        machine,
-        # What is written and not in the journal is gone with each node, as after a power cut.
-        boot_id=lambda: str(uuid.uuid4()),
-        shares_power=False,
-        open_state=shared(
-            connected,
-            lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES),
-            progress,
-        ),
-        copy_report=progress.report,
-    )
+    async def aclose(self) -> None:
+        """End the connections to the servers, once all slots have ended."""
+        if self._sharing is not None:
+            self._sharing.cancel()
+            await asyncio.wait({self._sharing})
+        await self._servers.close()
 
+    def machine(self, slot: int) -> Machine:
+        """Return this machine, with the state of a slot that the node shares with the others."""
+        progress = CopyProgress()
 
-def brokers_of_node(site: str, folder: Path) -> RabbitBrokers:
-    """Return the node's way to its brokers, which soon notice that the node is gone."""
-    return RabbitBrokers(
-        site,
-        holder_of(folder, boot_id()),
-        _LOCK_HEARTBEAT_S,
-        lease_times=WHERE_A_JOURNAL_DECIDES,
-    )
+        def connected(report: Callable[[str], None]) -> AbstractAsyncContextManager[SlotTurns]:
+            return self._connected(slot, report)
+
+        return replace(
+            self._machine,
+            # What is written and not in the journal is gone with each node, as after a power cut.
+            boot_id=lambda: str(uuid.uuid4()),
+            shares_power=False,
+            open_state=shared(
+                connected,
+                lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES),
+                progress,
+                lambda is_held: self._gives_orders(slot, is_held=is_held),
+            ),
+            copy_report=progress.report,
+        )
+
+    def _gives_orders(self, slot: int, *, is_held: bool) -> None:
+        """Note whether this node runs a slot: whoever runs the first has the orders."""
+        if slot == 0 and self._orders is not None:
+            self._orders.gives = is_held
+
+    @asynccontextmanager
+    async def _connected(
+        self, slot: int, report: Callable[[str], None]
+    ) -> AsyncIterator[SlotTurns]:
+        """Connect for one turn at a slot. Raises JournalRefused."""
+        journal = await self._servers.journal(slot, report)
+        if self._entries is None:
+            coordination = self._servers.coordination()
+            session_s = self._servers.cluster.zookeeper.session_s
+            self._entries = SiteEntries(coordination, self._member, self._slots.count, session_s)
+            if not self._slots.is_whole:
+                self._orders = SharedOrders(self._folder / HOLDS_FILE, coordination)
+                self._sharing = asyncio.create_task(self._orders.run(), name="orders")
+        yield SlotTurns(
+            slot=slot,
+            site=self._entries,
+            journal=journal,
+            random_bytes=self._machine.random_bytes,
+            random=random.random,
+        )
+
+    def brokers(self, slot: int) -> RabbitBrokers:
+        """Return the node's way to its brokers, which soon notice that the node is gone."""
+        return RabbitBrokers(
+            self._site,
+            holder_of(self._folder, boot_id()),
+            _LOCK_HEARTBEAT_S,
+            slot,
+            WHERE_A_JOURNAL_DECIDES,
+        )

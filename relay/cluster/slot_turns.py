@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from dedup.journal.journal import Journal, JournalAway, Owner, SlotFenced, SlotGone
@@ -24,15 +20,9 @@ from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.journal.snapshot_keeper import USUAL_PACE, SnapshotKeeper, SnapshotPace
 from relay import crash_points
-from relay.cluster.coordination import (
-    Coordination,
-    CoordinationAway,
-    CoordinationEntry,
-    CoordinationRefused,
-)
+from relay.cluster.coordination import CoordinationAway, CoordinationEntry
 from relay.cluster.journal_moments import JournalMoments
-from relay.node.machine import HeldState, OpenState
-from relay.node.start import NodeStopped
+from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.retry import Backoff
 
 log = logging.getLogger(__name__)
@@ -41,32 +31,11 @@ FOLLOW_EVERY_S = 0.25
 LOOK_BACK_EVERY_S = 10.0
 """Time between two looks whether rows that a copy lacks were deleted."""
 _AGAIN_S = 0.5
+_BALANCE_EVERY_S = 1.0
+_RESTS_S = 5.0
+"""Time for which nothing has moved, before a slot is moved to balance."""
 _TAKEN_WITHIN_S = 10.0
 """Patience with a journal that is away as a slot is taken: other nodes may reach it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMember:
-    """Node as the others see it. `place` is equal for incarnations that cannot overlap, `run` is
-    another one each time.
-    """
-
-    node: str
-    run: str
-    place: str
-
-    def encoded(self) -> bytes:
-        fields = {"node": self.node, "run": self.run, "place": self.place}
-        return json.dumps(fields, sort_keys=True).encode()
-
-    @classmethod
-    def of(cls, entry: CoordinationEntry) -> ClusterMember:
-        """Decode an entry; one that this version cannot read is of a node without a name."""
-        try:
-            fields = json.loads(entry.data)
-            return cls(str(fields["node"]), str(fields["run"]), str(fields["place"]))
-        except (ValueError, KeyError, TypeError):
-            return cls("", "", "")
 
 
 class CopyProgress:
@@ -100,52 +69,31 @@ class SlotTurns:
         self,
         *,
         slot: int,
-        member: ClusterMember,
-        coordination: Coordination,
+        site: SiteEntries,
         journal: Journal,
-        session_s: float,
         random_bytes: Callable[[int], bytes],
         random: Callable[[], float],
         snapshots: SnapshotPace = USUAL_PACE,
     ) -> None:
         self._snapshots = snapshots
-        self._path = f"slots/{slot}/owner"
-        self._presence = f"nodes/{member.node}"
-        self._other_since: float | None = None
-        """Time since which another machine's node has this node's name; None while none has."""
-        self._member = member
-        self._coordination = coordination
+        self._slot = slot
+        self._site = site
         self._journal = JournalMoments(journal)
-        self._session_s = session_s
         self._random_bytes = random_bytes
         self._backoff = Backoff(0.1, 2.0, random)
+        self._free_since: float | None = None
+        """Time since which nobody has the slot's entry, as far as was seen."""
+        self._given_to: tuple[str, bool] | None = None
+        """Node that gets the slot next, and whether an operator said so."""
+        self._giving = asyncio.Event()
+
+    @property
+    def _node(self) -> str:
+        return self._site.member.node
 
     async def retry(self, failures: int) -> None:
         """Wait before the journal is asked again."""
         await asyncio.sleep(self._backoff.delay_s(failures))
-
-    async def _appear(self) -> None:
-        """See to it that this node's name is the node's in the ensemble. Raises NodeStopped if the
-        name is another machine's.
-        """
-        seen = await self._coordination.read(self._presence)
-        if seen is not None:
-            other = ClusterMember.of(seen)
-            if other.run == self._member.run:
-                return  # or of a former session, and soon gone
-            if other.place != self._member.place:
-                # Perhaps this machine before it was started anew: its session ends soon.
-                if self._other_since is None:
-                    self._other_since = self._now()
-                if self._now() - self._other_since > 3 * self._session_s:
-                    raise NodeStopped(
-                        f"another machine runs a node of the name {self._member.node}: give each"
-                        " of the site's nodes a name of its own"
-                    )
-                return
-            await self._coordination.remove(self._presence)
-        self._other_since = None
-        await self._coordination.add(self._presence, self._member.encoded())
 
     # -- following ---------------------------------------------------------------------------
 
@@ -157,10 +105,11 @@ class SlotTurns:
         while True:
             seen: CoordinationEntry | None = None
             try:
-                await self._appear()
-                seen = await self._coordination.read(self._path)
+                await self._site.appear()
+                seen = await self._site.owner(self._slot)
                 if await self._is_claimed(seen):
                     report("")
+                    await self._site.copy_ends(self._slot)
                     return
             except (CoordinationAway, JournalAway) as error:
                 if await self._was_last_owner():
@@ -168,37 +117,57 @@ class SlotTurns:
                 text = f"standing by; {error}"
             else:
                 owner = "nobody" if seen is None else ClusterMember.of(seen).node
-                text = f"standing by: {owner} runs the site"
+                text = f"standing by: {owner} runs {self._what}"
             if text != reason:
                 log.info("%s", text)
                 reason = text
                 report(text)
             await self._follow(copy, seen, progress)
 
+    @property
+    def _what(self) -> str:
+        return f"slot {self._slot}" if self._site.has_several_slots else "the site"
+
     async def _is_claimed(self, seen: CoordinationEntry | None) -> bool:
         """Add this node's entry, if it may. Return True if the entry is this node's."""
         if seen is not None:
+            self._free_since = None
             holder = ClusterMember.of(seen)
-            if holder.run == self._member.run and seen.is_own:
+            if holder.run == self._site.member.run and seen.is_own:
                 return True  # added by a call whose answer was lost
-            if holder.place != self._member.place:
+            if holder.place != self._site.member.place:
                 return False
             # An incarnation of this node that has ended: two do not run in one folder.
-            await self._coordination.remove(self._path)
-        elif not self._is_steady() and not await self._may_hurry():
+            await self._site.remove_owner(self._slot)
+        elif not await self._is_turn():
             return False
         # A node that does not reach the journal must not keep the slot from others: JournalAway.
         await self._journal.ownership()
-        return await self._coordination.add(self._path, self._member.encoded())
+        return await self._site.claim(self._slot)
 
-    def _is_steady(self) -> bool:
-        since = self._coordination.steady_since
-        return since is not None and self._now() - since >= self._session_s
+    async def _is_turn(self) -> bool:
+        """Return True if this node should take the slot, which nobody has."""
+        if self._free_since is None:
+            self._free_since = _now()
+        # A slot that was given away is not taken back by a node that was the last owner.
+        wished = await self._site.wished(self._slot)
+        if wished in ("", self._node) and await self._may_hurry():
+            return True
+        if not self._site.is_steady:
+            return False
+        # A taker that does not come, as its journal is away, is not waited for any longer.
+        if _now() - self._free_since > self._site.session_s:
+            return True
+        return await self._site.taker(self._slot) == self._node
 
     async def _may_hurry(self) -> bool:
-        """Return True if no other node can run the slot: this node was the last, or nobody was."""
+        """Return True if no other node should run the slot: this node was the last, or nobody was.
+        Of several slots that nobody has had the nodes take some each.
+        """
         ownership = await self._journal.ownership()
-        return ownership is None or ownership.owner.node == self._member.node
+        if ownership is None:
+            return not self._site.has_several_slots
+        return ownership.owner.node == self._node
 
     async def _was_last_owner(self) -> bool:
         """Return True if the slot is this node's to take without the ensemble."""
@@ -206,7 +175,7 @@ class SlotTurns:
             ownership = await self._journal.ownership()
         except JournalAway:
             return False
-        return ownership is not None and ownership.owner.node == self._member.node
+        return ownership is not None and ownership.owner.node == self._node
 
     async def _follow(
         self, copy: SlotCopy, seen: CoordinationEntry | None, progress: CopyProgress
@@ -214,15 +183,19 @@ class SlotTurns:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
         # Rows that the copy lacks may have been deleted before this, or while it could not read.
-        looks_back_at = self._now()
+        looks_back_at = _now()
         try:
             while True:
                 with contextlib.suppress(JournalAway):
-                    is_behind = self._now() >= looks_back_at
+                    is_behind = _now() >= looks_back_at
                     await catch_up(self._journal, copy, is_behind=is_behind)
-                    if is_behind:
-                        looks_back_at = self._now() + LOOK_BACK_EVERY_S
                     progress.reached(copy.last_row)
+                    if is_behind:
+                        looks_back_at = _now() + LOOK_BACK_EVERY_S
+                        # Again and again: the entry goes with a session.
+                        with contextlib.suppress(CoordinationAway):
+                            await self._site.copy_is_warm(self._slot)
+                            await self._site.view(LOOK_BACK_EVERY_S / 2)
                 done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
                 if done:
                     watching.result()
@@ -234,9 +207,9 @@ class SlotTurns:
     async def _changed(self, seen: CoordinationEntry | None) -> None:
         try:
             # Free, but not for this node yet, or another has its name: time alone may change it.
-            is_soon = seen is None or self._other_since is not None
-            async with asyncio.timeout(self._session_s / 2 if is_soon else None):
-                await self._coordination.changed(self._path, seen)
+            is_soon = seen is None or self._site.is_name_in_use
+            async with asyncio.timeout(self._site.session_s / 2 if is_soon else None):
+                await self._site.owner_changed(self._slot, seen)
         except TimeoutError:
             return
         except CoordinationAway:
@@ -248,36 +221,38 @@ class SlotTurns:
         """Take the slot. Raises SlotGone if another node is quicker, or the journal is away for
         long; JournalDamaged.
         """
-        began = self._now()
+        began = _now()
 
         async def retry(failures: int) -> None:
-            if self._now() - began > max(_TAKEN_WITHIN_S, 3 * self._session_s) and failures > 1:
+            if _now() - began > max(_TAKEN_WITHIN_S, 3 * self._site.session_s) and failures > 1:
                 raise SlotGone("the journal is away as this node takes the slot")
             await self.retry(failures)
 
         crash_points.reach("turn.claimed")
         run = self._random_bytes(16)
-        taking = SlotTaking(self._journal, self._member.node, run, retry)
+        taking = SlotTaking(self._journal, self._node, run, retry)
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, copy)
         log.info(
             "epoch %d begins behind row %d, after %.2f s",
             owner.epoch,
             copy.last_row,
-            self._now() - began,
+            _now() - began,
         )
         return JournaledStore(copy, self._journal, owner, self.retry), owner
 
     # -- holding -----------------------------------------------------------------------------
 
-    async def hold(self, store: JournaledStore, owner: Owner) -> None:
-        """Keep this node's entry and write snapshots, for ever. Raises StoreError once the slot is
-        another node's, or the journal cannot be written.
+    async def hold(self, store: JournaledStore, owner: Owner, give_up: Callable[[], None]) -> None:
+        """Keep this node's entry and write snapshots, for ever; call `give_up` once another node
+        is to have the slot. Raises StoreError once the slot is another node's, or the journal
+        cannot be written.
         """
         keeper = SnapshotKeeper(self._journal, store.copy, owner.epoch, self._snapshots, self.retry)
         works = {
             asyncio.create_task(store.until_failed()),
             asyncio.create_task(self._keep_entry(owner)),
+            asyncio.create_task(self._give_in_time(give_up)),
             asyncio.create_task(keeper.run()),
         }
         try:
@@ -292,90 +267,66 @@ class SlotTurns:
     async def _keep_entry(self, owner: Owner) -> None:
         while True:
             try:
-                await self._appear()
-                seen = await self._coordination.read(self._path)
+                await self._site.appear()
+                seen = await self._site.owner(self._slot)
                 if seen is None:
-                    await self._coordination.add(self._path, self._member.encoded())
-                elif ClusterMember.of(seen).run == self._member.run and seen.is_own:
-                    await self._coordination.changed(self._path, seen)
+                    await self._site.claim(self._slot)
+                elif ClusterMember.of(seen).run == self._site.member.run and seen.is_own:
+                    await self._site.owner_changed(self._slot, seen)
                 else:
                     ownership = await self._journal.ownership()
                     now = None if ownership is None else ownership.owner
                     if now != owner:
                         raise SlotFenced(owner.epoch, now)
-                    if ClusterMember.of(seen).place == self._member.place:
+                    if ClusterMember.of(seen).place == self._site.member.place:
                         # Of this node before it began again: once the session of that entry ends, a
                         # node that stands by would be quicker to add its own.
-                        await self._coordination.remove(self._path)
+                        await self._site.remove_owner(self._slot)
                         continue
                     # Another node's that has not taken the slot yet.
                     await asyncio.sleep(_AGAIN_S)
             except (CoordinationAway, JournalAway):
                 await asyncio.sleep(_AGAIN_S)
 
+    async def _give_in_time(self, give_up: Callable[[], None]) -> None:
+        """Call `give_up` once this node is to give the slot away, by an order or to balance."""
+        if self._site.has_several_slots:
+            while not self._giving.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_BALANCE_EVERY_S):
+                        await self._giving.wait()
+                        break
+                with contextlib.suppress(CoordinationAway):
+                    view = await self._site.view(_BALANCE_EVERY_S / 2)
+                    given = view.to_give(self._node)
+                    rests = self._site.unchanged_s >= max(_RESTS_S, self._site.session_s)
+                    if rests and given is not None and given[0] == self._slot:
+                        self._given_to = (given[1], False)
+                        log.info("slot %d goes to %s, which has fewer", *given)
+                        self._giving.set()
+        await self._giving.wait()
+        give_up()
+        await asyncio.Event().wait()
+
+    def give_to(self, node: str) -> None:
+        """Give the slot to another node, which is present: an operator's order."""
+        self._given_to = (node, True)
+        self._giving.set()
+
     async def give_up(self) -> None:
         """Remove this node's entry, so that another node need not wait for the session's end."""
+        given_to, self._given_to = self._given_to, None
+        self._giving.clear()
         with contextlib.suppress(CoordinationAway):
-            seen = await self._coordination.read(self._path)
-            if seen is not None and ClusterMember.of(seen).run == self._member.run:
-                await self._coordination.remove(self._path)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
-def slot_report(store: JournaledStore, owner: Owner) -> dict[str, Any]:
-    """Figures of a slot for `isthmus status`."""
-    journal = store.journal
-    away = journal.away_since
-    return {
-        "epoch": owner.epoch,
-        "rows": journal.last_row,
-        "waiting_bytes": journal.waiting_bytes,
-        "journal_away_s": None if away is None else asyncio.get_running_loop().time() - away,
-    }
+            seen = await self._site.owner(self._slot)
+            if seen is None or ClusterMember.of(seen).run != self._site.member.run:
+                return
+            if given_to is None:
+                # This node ends, or its stages begin again: another one goes on meanwhile.
+                given_to = (await self._site.taker_beside(self._slot), False)
+            node, is_pinned = given_to
+            await self._site.give(self._slot, node, is_pinned=is_pinned)
 
 
-Connect = Callable[[Callable[[str], None]], AbstractAsyncContextManager[SlotTurns]]
-"""Connect a node to journal and coordination; the argument is called with what is waited for."""
-
-
-def shared(
-    connect: Connect, open_copy: Callable[[Path], SlotCopy], progress: CopyProgress
-) -> OpenState:
-    """Return the way to a state that the site's nodes share: each has a copy in its own folder,
-    whose `progress` is noted while the node stands by.
-    """
-
-    @asynccontextmanager
-    async def open_state(folder: Path, report: Callable[[str], None]) -> AsyncIterator[HeldState]:
-        progress.begin()
-        try:
-            async with connect(report) as turns, _opened(open_copy, folder) as copy:
-                await turns.stand_by(copy, report, progress)
-                try:
-                    store, owner = await turns.take(copy)
-                    try:
-                        yield HeldState(
-                            store,
-                            lambda: turns.hold(store, owner),
-                            lambda: slot_report(store, owner),
-                        )
-                    finally:
-                        await store.release()
-                        store.close()
-                finally:
-                    await turns.give_up()
-        except CoordinationRefused as error:
-            raise NodeStopped(str(error)) from error
-
-    return open_state
-
-
-@asynccontextmanager
-async def _opened(open_copy: Callable[[Path], SlotCopy], folder: Path) -> AsyncIterator[SlotCopy]:
-    copy = open_copy(folder)
-    try:
-        yield copy
-    finally:
-        copy.store.close()
+def _now() -> float:
+    return asyncio.get_running_loop().time()

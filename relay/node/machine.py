@@ -35,10 +35,14 @@ class HeldState:
     """State that is a node's to write, for one run of its stages."""
 
     store: Store
-    hold: Callable[[], Coroutine[Any, Any, object]]
-    """Work without an end, which raises StoreError once the state is another node's."""
+    hold: Callable[[Callable[[], None]], Coroutine[Any, Any, object]]
+    """Work without an end, which raises StoreError once the state is another node's. The work calls
+    its argument once another node is to have the state: the run is then to end in order.
+    """
     report: Callable[[], dict[str, Any]] | None = None
     """Figures of a state that the site's nodes share; None: no other node may go on with it."""
+    give_to: Callable[[str], None] | None = None
+    """Order: another node, named, is to have the state."""
 
 
 class OpenState(Protocol):
@@ -87,7 +91,7 @@ def unshared(open_store: Callable[[Path], Store]) -> OpenState:
     async def open_state(folder: Path, _: Callable[[str], None]) -> AsyncIterator[HeldState]:
         store = open_store(folder)
         try:
-            yield HeldState(store, asyncio.Event().wait)
+            yield HeldState(store, lambda _: asyncio.Event().wait())
         finally:
             store.close()
 

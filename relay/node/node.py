@@ -95,6 +95,8 @@ class SiteNode:
         self.counters = DeliveryCounters()
         self.is_up = asyncio.Event()
         """Set once the node has run."""
+        self.is_begun = asyncio.Event()
+        """Set once the node has run, or stands by."""
         self.stage = "starting"
         """Step that the start waits for; "standby" while another node has the state; "running" once
         everything is up; "stopped" at the end.
@@ -106,6 +108,8 @@ class SiteNode:
         """Stages of the present run; None until the log was checked."""
         self.shared_state: Callable[[], dict[str, Any]] | None = None
         """Figures of the state while the node has it, where the site's nodes share the state."""
+        self.give_to: Callable[[str], None] | None = None
+        """Order that another of the site's nodes is to have the state, while this one has it."""
         self.takeovers = 0
         """Number of times that this node has taken a state that the site's nodes share."""
         self.waiting = Waiting()
@@ -114,7 +118,9 @@ class SiteNode:
         self.watch = NodeWatch(site, folder)
         """Watch over the log's room and the site's leave."""
         self._files = SharedFiles(folder)
-        self.holds = HoldWatch(place.orders, self._files.wrote)
+        # The file goes with the first slot's state, to the node that has the order then.
+        keep = self._files.wrote if place.slot == 0 else lambda file: None
+        self.holds = HoldWatch(place.orders, keep)
         """Watch over what an operator holds back here."""
         self.gaps = SiteGaps(folder, self._files.wrote)
         """Gaps at which the site's stages stand."""
@@ -252,7 +258,7 @@ class SiteNode:
                 opened = await self._unless_stopping(held.enter_async_context(state))
                 if opened is not None:
                     self.stage = "starting"
-                    self.shared_state = opened.report
+                    self.shared_state, self.give_to = opened.report, opened.give_to
                     self.takeovers += 1
                     # Before the state ends, which takes a while in which a mesh may come.
                     held.callback(self._let_go)
@@ -265,7 +271,7 @@ class SiteNode:
 
     def _let_go(self) -> None:
         """Forget everything that uses the state."""
-        self.writer = self.stages = self.shared_state = None
+        self.writer = self.stages = self.shared_state = self.give_to = None
         self._files.end()
         if not self._is_to_end:
             self.stage = STANDBY
@@ -298,7 +304,7 @@ class SiteNode:
         writer = self.writer = self._parts().writer(state, events)
         tasks = StageTasks(self.site, self._stopping)
         tasks.begin("log", writer.run_forever())
-        tasks.begin("state", opened.hold())
+        tasks.begin("state", opened.hold(self._stopping.set))
         try:
             has_run = await self._run_tasks(tasks, state, loaded, writer)
         finally:
@@ -387,11 +393,14 @@ class SiteNode:
         self.stage = stage
         if stage == "running":
             self.is_up.set()
+            self.is_begun.set()
             self.gaps.begun()
 
     def _note_reason(self, reason: str) -> None:
         """Note what the start waits for."""
         self.reason = reason
+        if self.stage == STANDBY and self.copy_report is not None:
+            self.is_begun.set()
 
     # -- events of the log -------------------------------------------------------------------
 

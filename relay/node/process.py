@@ -38,12 +38,12 @@ from relay.ledger.file_writer import FileWriters
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
-from relay.node.site_folder import ANNOUNCED
+from relay.node.site_folder import ANNOUNCED, STANDBY
 from relay.node.site_slots import (
     MendingOfSlots,
     SiteOfSlots,
     links_of_slots,
-    site_of_slots,
+    node_of_slots,
 )
 from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
@@ -178,8 +178,8 @@ class RelayProcess:
 
     def _stages_of(self, site: str) -> RepairedSite | None:
         nodes = self._by_site()[site]
-        running = [node.stages for node in nodes if node.stages is not None]
-        if len(running) < len(nodes):
+        running = {n: node.stages for n, node in enumerate(nodes) if node.stages is not None}
+        if _is_starting(nodes):
             return None
         slots = nodes[0].mesh.sites[site].slots
         return running[0] if slots.is_whole else SiteOfSlots(running, slots)
@@ -187,9 +187,9 @@ class RelayProcess:
     def _mending_of(self, site: str) -> MendedSite | None:
         nodes = self._by_site()[site]
         running = [node.stages.mending for node in nodes if node.stages is not None]
-        if len(running) < len(nodes):
+        if _is_starting(nodes):
             return None
-        return running[0] if len(running) == 1 else MendingOfSlots(running)
+        return running[0] if len(nodes) == 1 else MendingOfSlots(running)
 
     async def _look_for_changes(self) -> None:
         if self._watch is not None:
@@ -266,10 +266,16 @@ class RelayProcess:
                 await asyncio.wait({running})
 
 
+def _is_starting(nodes: Sequence[SiteNode]) -> bool:
+    """Return True while not all slots of a site run that run at this node; also if none does."""
+    here = [node for node in nodes if node.stage != STANDBY]
+    return not here or any(node.stages is None for node in here)
+
+
 def _site(nodes: Sequence[SiteNode]) -> dict[str, Any]:
     """Return the report of a site, from the nodes of its slots."""
     reports = [site_report(node) for node in nodes]
-    return reports[0] if len(reports) == 1 else site_of_slots(reports)
+    return reports[0] if len(reports) == 1 else node_of_slots(reports)
 
 
 def _links(nodes: Sequence[SiteNode]) -> list[dict[str, Any]]:
@@ -279,8 +285,10 @@ def _links(nodes: Sequence[SiteNode]) -> list[dict[str, Any]]:
 
 
 async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
-    """Wait until the node is up, or has ended, or has had its turn: its broker may be away."""
-    up = asyncio.create_task(node.is_up.wait())
+    """Wait until the node is up or stands by, or has ended, or has had its turn: its broker may be
+    away.
+    """
+    up = asyncio.create_task(node.is_begun.wait())
     try:
         await asyncio.wait({up, running}, timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
     finally:

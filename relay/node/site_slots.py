@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +18,7 @@ from federation.slots import SlotMap
 from relay.batches.batch import BatchName
 from relay.delivery.put_aside import Aside
 from relay.node.link_reports import one_link
+from relay.node.site_folder import STANDBY
 from relay.node.stages import Stages
 from relay.operator.mending import Look, Mending, Result
 from relay.operator.repair_wanted import Wanted
@@ -19,8 +27,9 @@ from relay.operator.repairing import RepairRequest, Step
 T = TypeVar("T")
 
 _FROM_BAD_TO_GOOD = (
-    *("stopped", "down", "blocked", "starting", "standby"),
-    *("paused", "draining", "drained", "running"),
+    *("stopped", "down", "blocked", "starting", STANDBY),
+    # An order is carried out once no slot is without it.
+    *("running", "paused", "draining", "drained"),
 )
 
 
@@ -51,9 +60,9 @@ class MendingOfSlots:
 
 @dataclass(frozen=True, slots=True)
 class RepairingSlots:
-    """Repairs of a site: each slot repeats the messages of its exchanges."""
+    """Repairs of a site: each slot that runs here repeats the messages of its exchanges."""
 
-    slots: Sequence[Stages]
+    slots: Mapping[int, Stages]
     map: SlotMap
 
     def look(self, request: RepairRequest) -> AsyncGenerator[Step, None]:
@@ -70,7 +79,7 @@ class RepairingSlots:
         work: Callable[[Stages, RepairRequest], AsyncGenerator[Step, None]],
     ) -> AsyncGenerator[Step, None]:
         missing: list[Wanted] = []
-        for number, stages in enumerate(self.slots):
+        for number, stages in self.slots.items():
             wanted = [
                 one for one in request.wanted if self.map.of(one.batch.series.exchange) == number
             ]
@@ -86,9 +95,9 @@ class RepairingSlots:
 
 @dataclass(frozen=True, slots=True)
 class SettledOfSlots:
-    """Names that any slot of a site has settled."""
+    """Names that any slot of a site has settled, of those that run here."""
 
-    slots: Sequence[Stages]
+    slots: Collection[Stages]
 
     def __contains__(self, name: BatchName) -> bool:
         return any(name in stages.settled for stages in self.slots)
@@ -96,9 +105,9 @@ class SettledOfSlots:
 
 @dataclass(frozen=True, slots=True)
 class SiteOfSlots:
-    """Running slots of a site that take part in a repair."""
+    """Slots of a site that run here, by number, which take part in a repair."""
 
-    slots: Sequence[Stages]
+    slots: Mapping[int, Stages]
     map: SlotMap
 
     @property
@@ -107,44 +116,51 @@ class SiteOfSlots:
 
     @property
     def settled(self) -> SettledOfSlots:
-        """Names of the batches that the site has settled."""
-        return SettledOfSlots(self.slots)
+        """Names of the batches that these slots have settled."""
+        return SettledOfSlots(self.slots.values())
 
     async def expect(self, identities: Collection[bytes], since_ms: int) -> None:
         """Look the identities up in the ledger of each slot. Raises LedgerUnreadable."""
-        for stages in self.slots:
+        for stages in self.slots.values():
             await stages.proof.expect(identities, since_ms)
 
     async def export_ledger(self) -> str:
         """Write all ledger rows into files; return the failures, empty if there were none."""
-        failures = [await stages.export_ledger() for stages in self.slots]
+        failures = [await stages.export_ledger() for stages in self.slots.values()]
         return "; ".join(failure for failure in failures if failure)
 
 
-def site_of_slots(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the reports of a site's slots: sums of counts, the worst state with its reason, and
-    below `slots` each slot's own figures.
+def site_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the reports of all slots of a site: sums of counts, the worst state with its reason,
+    and below `slots` each slot's own report.
     """
-    worst = min(reports, key=lambda report: _FROM_BAD_TO_GOOD.index(report["state"]))
+    return _combined(dict(enumerate(slots))) | {"slots": list(slots)}
+
+
+def node_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the reports of a site's slots at one node, of which others may run elsewhere."""
+    here = {n: report for n, report in enumerate(slots) if report["state"] != STANDBY}
+    return _combined(here or dict(enumerate(slots))) | {"slots": list(slots)}
+
+
+def _combined(slots: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    reports = list(slots.values())
+    worst = min(slots, key=lambda slot: _FROM_BAD_TO_GOOD.index(slots[slot]["state"]))
     whole: dict[str, Any] = {}
     for name in dict.fromkeys(name for report in reports for name in report):
-        values = [report[name] for report in reports if report.get(name) is not None]
-        whole[name] = _together(values) if values else None
-    slot = reports.index(worst)
-    whole |= {
-        "state": worst["state"],
-        "reason": worst["reason"] and f"slot {slot}: {worst['reason']}",
-        "node_pid": worst["node_pid"],
+        if name not in _OF_A_SLOT_ALONE:
+            values = [report[name] for report in reports if report.get(name) is not None]
+            whole[name] = _together(values) if values else None
+    reason = slots[worst]["reason"]
+    return whole | {
+        "state": slots[worst]["state"],
+        "reason": reason and f"slot {worst}: {reason}",
+        "node_pid": slots[worst]["node_pid"],
         "links_in": links_of_slots([report.get("links_in", []) for report in reports]),
-        "slots": [
-            {name: report.get(name) for name in ("state", "reason", *_OF_SLOT)}
-            for report in reports
-        ],
     }
-    return whole
 
 
-_OF_SLOT = ("egress_messages", "undelivered_messages", "packed", "delivered", "log")
+_OF_A_SLOT_ALONE = ("slot", "copy")
 
 
 def _together(values: Sequence[Any]) -> Any:

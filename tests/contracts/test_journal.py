@@ -167,29 +167,30 @@ async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
 
 @pytest.mark.long
 async def test_nodes_that_make_the_tables_at_once_have_the_same_tables(tmp_path: Path) -> None:
-    from dedup.journal.cassandra_session import CassandraAccess, open_journal
+    from dedup.journal.cassandra_session import CassandraAccess, JournalSession
     from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 
     async with CassandraNodes(tmp_path, 3) as nodes:
 
-        async def opened(address: str) -> tuple[Any, Journal]:
+        async def opened(address: str) -> JournalSession:
             access = CassandraAccess(
                 hosts=[(address, nodes.port)], datacenter="datacenter1", keyspace="paris"
             )
             while True:
                 try:
-                    return await asyncio.to_thread(open_journal, access, 0)
+                    return await asyncio.to_thread(JournalSession, access)
                 except JournalAway:
                     continue  # one has not heard yet what another one has made
 
         async with asyncio.timeout(60):
             found = await asyncio.gather(*(opened(nodes.addresses[n % 3]) for n in range(6)))
+        journals = [session.journal(0) for session in found]
         try:
-            for number, (_, journal) in enumerate(found):
+            for number, journal in enumerate(journals):
                 await journal.write(JournalRow(number, 1, b"row"))
-            for _, journal in found:
+            for journal in journals:
                 rows = [row.number async for row in journal.rows(-1)]
                 assert rows == list(range(6))
         finally:
-            for session, _ in found:
-                session.cluster.shutdown()
+            for session in found:
+                session.close()

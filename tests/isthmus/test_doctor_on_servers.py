@@ -82,14 +82,15 @@ class Examined:
     @asynccontextmanager
     async def node(self) -> AsyncIterator[None]:
         """Run the site as node a does."""
-        from relay.cluster.site_cluster import machine_of_node
+        from relay.cluster.site_cluster import NodeInCluster
         from relay.state.node_state import Commit, NodeState
 
         folder = self._folder / "a"
         folder.mkdir()
-        machine = machine_of_node(self.book, "paris", "a", folder)
-        async with machine.open_state(folder / "state", logging.info) as held:
-            holding = asyncio.create_task(held.hold())
+        node = NodeInCluster(self.book, "paris", "a", folder)
+        opening = node.machine(0).open_state(folder / "state", logging.info)
+        async with contextlib.aclosing(node), opening as held:
+            holding = asyncio.create_task(held.hold(lambda: None))
             commit = Commit()
             commit.put("of the test", b"")
             await NodeState(held.store).write_synced(commit)

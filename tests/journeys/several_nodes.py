@@ -21,27 +21,28 @@ PER_SECOND = 250.0
 
 
 class SiteServers:
-    """Three ZooKeepers and three nodes of Cassandra."""
+    """An ensemble of ZooKeeper, and as many nodes of Cassandra."""
 
     def __init__(self, zookeeper: ZookeeperNodes, cassandra: CassandraNodes) -> None:
-        self.zookeeper = [zookeeper.pid(number) for number in range(3)]
+        self.zookeeper = [zookeeper.pid(number) for number in range(len(zookeeper.hosts))]
         self.cassandra = [cassandra.pid(address) for address in cassandra.addresses]
         self.keys: dict[str, Any] = {
             "zookeeper": zookeeper.hosts,
             "cassandra": {
-                "hosts": [f"{address}:{cassandra.port}" for address in cassandra.addresses]
+                "hosts": [f"{address}:{cassandra.port}" for address in cassandra.addresses],
+                "replication": len(cassandra.addresses),
             },
         }
         """The `cluster` of the site."""
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, folder: Path) -> AsyncIterator[SiteServers]:
+    async def started(cls, folder: Path, count: int = 3) -> AsyncIterator[SiteServers]:
         async with AsyncExitStack() as servers:
             yield cls(
                 *await asyncio.gather(
-                    servers.enter_async_context(ZookeeperNodes(folder / "zookeeper", 3)),
-                    servers.enter_async_context(CassandraNodes(folder / "cassandra", 3)),
+                    servers.enter_async_context(ZookeeperNodes(folder / "zookeeper", count)),
+                    servers.enter_async_context(CassandraNodes(folder / "cassandra", count)),
                 )
             )
 

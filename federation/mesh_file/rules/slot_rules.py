@@ -13,13 +13,6 @@ def slot_violations(keys: MeshKeys) -> Iterator[Violation]:
     """Check `slots` and `place` of all sites."""
     exchanges = {exchange.name for exchange in keys.exchanges}
     for name, site in keys.sites.items():
-        if site.slots > 1 and site.cluster is not None:
-            yield Violation(
-                ("sites", name, "slots"),
-                "several slots of a site with a `cluster` are not there yet",
-                "take `slots` or `cluster` out",
-                depends_on=("cluster",),
-            )
         for exchange, slot in site.place.items():
             at: Location = ("sites", name, "place", exchange)
             if not 0 <= slot < site.slots:

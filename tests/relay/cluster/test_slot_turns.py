@@ -17,13 +17,9 @@ from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
 from relay.cluster.coordination import CoordinationEntry
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.slot_turns import (
-    LOOK_BACK_EVERY_S,
-    ClusterMember,
-    CopyProgress,
-    SlotTurns,
-    shared,
-)
+from relay.cluster.shared_state import shared
+from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.cluster.slot_turns import LOOK_BACK_EVERY_S, CopyProgress, SlotTurns
 from relay.node.start import NodeStopped
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -66,10 +62,8 @@ class Node:
         try:
             yield SlotTurns(
                 slot=0,
-                member=self._member,
-                coordination=self.coordination,
+                site=SiteEntries(self.coordination, self._member, 1, SESSION_S),
                 journal=self.journal,
-                session_s=SESSION_S,
                 random_bytes=random.Random(self.name).randbytes,
                 random=random.Random(self.name).random,
             )
@@ -87,7 +81,7 @@ class Node:
                 async with open_state(Path(), self.reasons.append) as held:
                     self.turns += 1
                     self.is_owner = True
-                    holding = asyncio.create_task(held.hold())
+                    holding = asyncio.create_task(held.hold(lambda: None))
                     try:
                         while not holding.done():
                             await self._write(held.store)

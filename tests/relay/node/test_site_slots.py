@@ -95,7 +95,7 @@ def named(exchange: str) -> BatchName:
 
 async def test_a_repair_asks_each_slot_for_its_exchanges_and_names_what_is_missing_once() -> None:
     orders, prices = Slot(named("orders")), Slot()
-    site = SiteOfSlots(cast(list[Stages], [orders, prices]), MAP)
+    site = SiteOfSlots(cast(dict[int, Stages], {0: orders, 1: prices}), MAP)
     wanted = [Wanted(named(name), 0, b"", ("tokyo",)) for name in ("prices", "orders", "prices")]
     steps = [step async for step in site.repairing.send(RepairRequest(wanted), 1.0)]
     assert [one.wanted for one in orders.requests] == [[wanted[1]]]

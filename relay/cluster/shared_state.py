@@ -1,0 +1,81 @@
+"""Way to a state that the nodes of a site share, as a node opens the state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from dedup.journal.journal import Owner
+from dedup.journal.journaled_store import JournaledStore
+from dedup.journal.slot_copy import SlotCopy
+from relay.cluster.coordination import CoordinationRefused
+from relay.cluster.slot_turns import CopyProgress, SlotTurns
+from relay.node.machine import HeldState, OpenState
+from relay.node.start import NodeStopped
+
+
+def slot_report(store: JournaledStore, owner: Owner) -> dict[str, Any]:
+    """Figures of a slot for `isthmus status`."""
+    journal = store.journal
+    away = journal.away_since
+    return {
+        "epoch": owner.epoch,
+        "rows": journal.last_row,
+        "waiting_bytes": journal.waiting_bytes,
+        "journal_away_s": None if away is None else asyncio.get_running_loop().time() - away,
+    }
+
+
+Connect = Callable[[Callable[[str], None]], AbstractAsyncContextManager[SlotTurns]]
+"""Connect a node to journal and coordination; the argument is called with what is waited for."""
+
+
+def shared(
+    connect: Connect,
+    open_copy: Callable[[Path], SlotCopy],
+    progress: CopyProgress,
+    on_held: Callable[[bool], None] = lambda is_held: None,
+) -> OpenState:
+    """Return the way to a state that the site's nodes share: each has a copy in its own folder,
+    whose `progress` is noted while the node stands by. `on_held` is called with True when the
+    state is this node's, and with False before the node gives the state up.
+    """
+
+    @asynccontextmanager
+    async def open_state(folder: Path, report: Callable[[str], None]) -> AsyncIterator[HeldState]:
+        progress.begin()
+        try:
+            async with connect(report) as turns, _opened(open_copy, folder) as copy:
+                await turns.stand_by(copy, report, progress)
+                try:
+                    store, owner = await turns.take(copy)
+                    try:
+                        on_held(True)
+                        yield HeldState(
+                            store,
+                            lambda give_up: turns.hold(store, owner, give_up),
+                            lambda: slot_report(store, owner),
+                            turns.give_to,
+                        )
+                    finally:
+                        on_held(False)
+                        await store.release()
+                        store.close()
+                finally:
+                    await turns.give_up()
+        except CoordinationRefused as error:
+            raise NodeStopped(str(error)) from error
+
+    return open_state
+
+
+@asynccontextmanager
+async def _opened(open_copy: Callable[[Path], SlotCopy], folder: Path) -> AsyncIterator[SlotCopy]:
+    copy = open_copy(folder)
+    try:
+        yield copy
+    finally:
+        copy.store.close()

@@ -1,0 +1,234 @@
+"""Entries of a site in the ensemble, as one of the site's nodes reads and writes them.
+
+nodes/NODE             the node is there
+slots/N/owner          the node should run slot N
+slots/N/next           whom the last owner has given slot N to, as long as that one is there
+slots/N/copies/NODE    the node's copy of slot N has the end of the journal
+
+An entry has the ClusterMember that it is of, as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, dataclass, replace
+
+from relay.cluster.coordination import Coordination, CoordinationEntry
+from relay.cluster.slot_sharing import SiteView, SlotView
+from relay.node.start import NodeStopped
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """Node as the others see it. `place` is equal for incarnations that cannot overlap, `run` is
+    another one each time. `is_pinned` is of a slot's entry: an operator gave the slot to the node.
+    """
+
+    node: str
+    run: str
+    place: str
+    is_pinned: bool = False
+
+    def encoded(self) -> bytes:
+        fields = {name: value for name, value in asdict(self).items() if value is not False}
+        return json.dumps(fields, sort_keys=True).encode()
+
+    @classmethod
+    def of(cls, entry: CoordinationEntry) -> ClusterMember:
+        """Decode an entry; one that this version cannot read is of a node without a name."""
+        try:
+            fields = json.loads(entry.data)
+            node, run, place = (str(fields[name]) for name in ("node", "run", "place"))
+            return cls(node, run, place, bool(fields.get("is_pinned", False)))
+        except (ValueError, KeyError, TypeError):
+            return cls("", "", "")
+
+
+def owner_path(slot: int) -> str:
+    """Path of the entry of the node that should run a slot."""
+    return f"slots/{slot}/owner"
+
+
+def _next_path(slot: int) -> str:
+    return f"slots/{slot}/next"
+
+
+def _copies_path(slot: int) -> str:
+    return f"slots/{slot}/copies"
+
+
+async def seen_site(coordination: Coordination, slots: int) -> SiteView:
+    """Read all of a site's entries. Raises CoordinationAway, CoordinationRefused."""
+    nodes, *views = await asyncio.gather(
+        coordination.names("nodes"), *(_seen_slot(coordination, slot) for slot in range(slots))
+    )
+    return SiteView(frozenset(nodes), dict(enumerate(views)))
+
+
+async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:
+    owner, after, copies = await asyncio.gather(
+        coordination.read(owner_path(slot)),
+        coordination.read(_next_path(slot)),
+        coordination.names(_copies_path(slot)),
+    )
+    of_owner = None if owner is None else ClusterMember.of(owner)
+    return SlotView(
+        owner="" if of_owner is None else of_owner.node,
+        wished="" if after is None else ClusterMember.of(after).node,
+        is_pinned=of_owner is not None and of_owner.is_pinned,
+        copies=frozenset(copies),
+    )
+
+
+class SiteEntries:
+    """Entries of a site of so many `slots`, of which `member` has its own. All slots of a process
+    share the object. Every method may raise CoordinationAway and CoordinationRefused.
+    """
+
+    def __init__(
+        self, coordination: Coordination, member: ClusterMember, slots: int, session_s: float
+    ) -> None:
+        """`session_s`: time after which the ensemble gives up a session that is silent."""
+        self.coordination = coordination
+        self.member = member
+        self.session_s = session_s
+        self._slots = slots
+        self._presence = f"nodes/{member.node}"
+        self._other_since: float | None = None
+        """Time since which another machine's node has this node's name; None while none has."""
+        self._view = SiteView()
+        self._whole: SiteView | None = None
+        """Last view without a free slot, or else the first view."""
+        self._seen_at = float("-inf")
+        self._changed_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    @property
+    def has_several_slots(self) -> bool:
+        """True if the site's work is cut."""
+        return self._slots > 1
+
+    @property
+    def is_steady(self) -> bool:
+        """True once this node's session has lived for as long as one lives that is silent."""
+        since = self.coordination.steady_since
+        return since is not None and _now() - since >= self.session_s
+
+    @property
+    def is_name_in_use(self) -> bool:
+        """True while another machine's node has this node's name."""
+        return self._other_since is not None
+
+    async def appear(self) -> None:
+        """See to it that this node's name is the node's in the ensemble. Raises NodeStopped if the
+        name is another machine's.
+        """
+        seen = await self.coordination.read(self._presence)
+        if seen is not None:
+            other = ClusterMember.of(seen)
+            if other.run == self.member.run:
+                return  # or of a former session, and soon gone
+            if other.place != self.member.place:
+                # Perhaps this machine before it was started anew: its session ends soon.
+                if self._other_since is None:
+                    self._other_since = _now()
+                if _now() - self._other_since > 3 * self.session_s:
+                    raise NodeStopped(
+                        f"another machine runs a node of the name {self.member.node}: give each"
+                        " of the site's nodes a name of its own"
+                    )
+                return
+            await self.coordination.remove(self._presence)
+        self._other_since = None
+        await self.coordination.add(self._presence, self.member.encoded())
+
+    async def view(self, age_s: float) -> SiteView:
+        """Return all entries of the site, as they were at most `age_s` ago."""
+        async with self._looking:
+            if _now() - self._seen_at > age_s:
+                view = await seen_site(self.coordination, self._slots)
+                self._seen_at = _now()
+                if (view.nodes, self._owners(view)) != (self._view.nodes, self._owners(self._view)):
+                    self._changed_at = self._seen_at
+                self._view = view
+                if self._whole is None or not view.free:
+                    self._whole = view
+            return self._view
+
+    async def taker(self, slot: int) -> str:
+        """Return the node that should take a slot that nobody has; empty if there is none."""
+        view = await self.view(_AGE_S)
+        if view.slots[slot].owner:
+            view = await self.view(0)  # from before the slot was free
+        return view.takers(self._whole).get(slot, "")
+
+    @staticmethod
+    def _owners(view: SiteView) -> list[str]:
+        return [one.owner for one in view.slots.values()]
+
+    @property
+    def unchanged_s(self) -> float:
+        """Time for which no node has come or gone, and no slot has moved, as far as was seen."""
+        return _now() - self._changed_at
+
+    async def owner(self, slot: int) -> CoordinationEntry | None:
+        """Read the entry of the node that should run a slot."""
+        return await self.coordination.read(owner_path(slot))
+
+    async def owner_changed(self, slot: int, seen: CoordinationEntry | None) -> None:
+        """Wait until that entry may be another than `seen`, or the connection has changed."""
+        await self.coordination.changed(owner_path(slot), seen)
+
+    async def claim(self, slot: int) -> bool:
+        """Add this node's entry of a slot; return False if there is an entry, whosever."""
+        after = await self.coordination.read(_next_path(slot))
+        is_pinned = False
+        if after is not None:
+            wish = ClusterMember.of(after)
+            is_pinned = wish.node == self.member.node and wish.is_pinned
+        entry = replace(self.member, is_pinned=is_pinned)
+        if not await self.coordination.add(owner_path(slot), entry.encoded()):
+            return False
+        if after is not None:
+            await self.coordination.remove(_next_path(slot))
+        return True
+
+    async def remove_owner(self, slot: int) -> None:
+        """Remove the entry of whoever should run a slot."""
+        await self.coordination.remove(owner_path(slot))
+
+    async def taker_beside(self, slot: int) -> str:
+        """Return the other node that should take a slot of this node's; empty if there is none."""
+        view = await self.view(_AGE_S)
+        return view.without(self.member.node).takers().get(slot, "")
+
+    async def wished(self, slot: int) -> str:
+        """Return the node that the last owner gave a slot to; empty if there is none."""
+        after = await self.coordination.read(_next_path(slot))
+        return "" if after is None else ClusterMember.of(after).node
+
+    async def give(self, slot: int, to: str, *, is_pinned: bool) -> None:
+        """Remove this node's entry of a slot, for another node to take the slot."""
+        await self.coordination.remove(_next_path(slot))
+        if to:
+            wish = ClusterMember(to, "", "", is_pinned)
+            await self.coordination.add(_next_path(slot), wish.encoded())
+        await self.coordination.remove(owner_path(slot))
+
+    async def copy_is_warm(self, slot: int) -> None:
+        """Note that this node's copy of a slot has the end of the journal."""
+        path = f"{_copies_path(slot)}/{self.member.node}"
+        await self.coordination.add(path, self.member.encoded())
+
+    async def copy_ends(self, slot: int) -> None:
+        """Note that this node has no copy of a slot, or has the slot."""
+        await self.coordination.remove(f"{_copies_path(slot)}/{self.member.node}")
+
+
+_AGE_S = 0.2
+"""Age of what is known of the entries when a slot is taken or given up."""
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

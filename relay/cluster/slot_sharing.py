@@ -1,0 +1,101 @@
+"""Sharing of a site's slots among its nodes. Pure.
+
+Each node finds the same from the same entries, and acts for itself alone: a free slot is taken by
+the node that has the fewest, and the node that has the most gives one to that with the fewest until
+they differ by one. Nobody decides for all, so nobody has to be elected, or missed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """Slot as the site's entries show it."""
+
+    owner: str = ""
+    """Node that has the slot's entry; empty: nobody."""
+    wished: str = ""
+    """Node that the last owner gave the slot to; empty: nobody."""
+    is_pinned: bool = False
+    """True if an operator gave the slot to its owner: it is not moved to balance."""
+    copies: frozenset[str] = frozenset()
+    """Nodes whose copies have the end of the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """Nodes and slots of a site, as its entries show them at one time."""
+
+    nodes: frozenset[str] = frozenset()
+    """Nodes that are present, but those that leave."""
+    slots: Mapping[int, SlotView] = field(default_factory=dict)
+
+    @property
+    def free(self) -> list[int]:
+        """Slots of which no present node is the owner."""
+        return [slot for slot, view in sorted(self.slots.items()) if view.owner not in self.nodes]
+
+    def without(self, node: str) -> SiteView:
+        """Return the same as if a node were not there."""
+        return SiteView(self.nodes - {node}, self.slots)
+
+    def takers(self, before: SiteView | None = None) -> dict[int, str]:
+        """Return, by free slot, the node that should take the slot; none if no node is present.
+        `before` is a view from before slots became free: all nodes then find the same, however many
+        of these slots have been taken meanwhile.
+        """
+        slots = self.slots if before is None else before.slots
+        wished = {slot: one.wished for slot, one in self.slots.items() if one.wished in self.nodes}
+        counts = Counter(one.owner for one in slots.values() if one.owner in self.nodes)
+        takers: dict[int, str] = {}
+        if not self.nodes:
+            return takers
+        free = set(self.free)
+        for slot, one in sorted(slots.items()):
+            if one.owner in self.nodes and slot not in free:
+                continue
+            taker = wished.get(slot)
+            if taker is None:
+                # A copy that lags has to be read first, which may take minutes.
+                able = one.copies & self.nodes or self.nodes
+                taker = min(able, key=lambda node: (counts[node], -_weight(slot, node)))
+            counts[taker] += 1
+            if slot in free:
+                takers[slot] = taker
+        return takers
+
+    def to_give(self, node: str) -> tuple[int, str] | None:
+        """Return a slot that `node` should give away now, and to whom. None while slots are free,
+        while it is another node's turn to give, and where all have the same number, or nearly.
+        """
+        if self.free:
+            return None
+        counts = self._counts()
+        # One gives at a time: of those with the most that can the last by name.
+        for giver in sorted(self.nodes, key=lambda one: (counts[one], one), reverse=True):
+            choices = [
+                (counts[to], -_weight(slot, to), slot, to)
+                for slot, view in self.slots.items()
+                if view.owner == giver and not view.is_pinned
+                for to in view.copies & self.nodes
+                if counts[to] <= counts[giver] - 2
+            ]
+            if choices:
+                *_, slot, to = min(choices)
+                return (slot, to) if giver == node else None
+        return None
+
+    def _counts(self) -> Counter[str]:
+        """Count the slots of each present node."""
+        return Counter(view.owner for view in self.slots.values() if view.owner in self.nodes)
+
+
+def _weight(slot: int, node: str) -> int:
+    """Weight of a node for a slot, by which ties are broken: another order for each slot."""
+    digest = hashlib.blake2b(f"{slot}\0{node}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest)

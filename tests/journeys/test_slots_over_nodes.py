@@ -1,0 +1,95 @@
+"""A site whose slots several nodes share, while nodes come and go under load."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.state.flow_state import ANNOUNCED_AT_MOST
+from tests.journeys.application import at, letter
+from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.load import Load
+from tests.journeys.several_nodes import SiteServers
+from tests.waiting import until
+
+SITE = "tokyo"
+SLOTS = 8
+EXCHANGES = ("orders", "prices", "news", "alarms")
+PLACES = {"orders": 0, "prices": 3, "news": 5, "alarms": 6}
+pytestmark = pytest.mark.slow
+
+
+class SharedSlots:
+    """A site of eight slots, beside one of one and one of three."""
+
+    def __init__(self, mesh: LiveMesh, traffic: Load) -> None:
+        self.mesh = mesh
+        self.traffic = traffic
+
+    async def shares(self) -> dict[str, list[int]]:
+        """The slots of each node that answers, as `isthmus status` has them."""
+        nodes = (await self.mesh.status())["sites"][SITE].get("nodes", {})
+        return {name: node["slots"] for name, node in nodes.items() if node.get("slots")}
+
+    async def evens_out(self, *nodes: str) -> dict[str, list[int]]:
+        """Wait until these nodes have all slots, as many each as can be, and all runs."""
+        shares: dict[str, list[int]] = {}
+
+        async def is_even() -> bool:
+            nonlocal shares
+            shares = await self.shares()
+            counts = [len(shares.get(node, ())) for node in nodes]
+            all_slots = sorted(slot for slots in shares.values() for slot in slots)
+            return all_slots == list(range(SLOTS)) and max(counts) - min(counts) <= 1
+
+        await until(is_even, lambda: f"{nodes} share: {shares}\n{self.mesh.logs()}", 120)
+        await self.mesh.running()
+        return shares
+
+
+@pytest.fixture
+async def shared_slots(
+    request: pytest.FixtureRequest, tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory
+) -> Any:
+    """The mesh of a topology, with the first node of the site."""
+    async with SiteServers.started(tmp_path, 1) as servers:
+        site = {"slots": SLOTS, "place": PLACES, "nodes": "any", "cluster": servers.keys}
+        mesh = await live_mesh(
+            *("paris", SITE, "lima"),
+            topology=request.param,
+            exchanges=[{"name": name} for name in EXCHANGES],
+            sites={"paris": {}, SITE: site, "lima": {"slots": 3, "place": {"news": 1}}},
+        )
+        mesh.start(["paris"], ["lima"])
+        mesh.start_node(SITE, "a")
+        await mesh.running()
+        traffic = load(mesh, per_second=30)
+        await traffic.start()
+        yield SharedSlots(mesh, traffic)
+        await mesh.close()
+
+
+@pytest.mark.parametrize("shared_slots", ["complete"], indirect=True)
+async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
+    shared_slots: SharedSlots,
+) -> None:
+    mesh, traffic = shared_slots.mesh, shared_slots.traffic
+    assert await shared_slots.evens_out("a") == {"a": list(range(SLOTS))}
+    mesh.start_node(SITE, "b")
+    await shared_slots.evens_out("a", "b")
+    mesh.start_node(SITE, "c")
+    before = await shared_slots.evens_out("a", "b", "c")
+    await traffic.more(2000)
+    assert await shared_slots.shares() == before, "then they rest"
+    mesh.kill(f"{SITE}/b")
+    await shared_slots.evens_out("a", "c")
+    assert mesh.stop(f"{SITE}/a") == 0
+    await shared_slots.evens_out("c")
+    await traffic.more(500)
+    await traffic.end()
+    await traffic.arrived(within_s=120)
+    traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * 2 if SITE in (site, origin) else 0)

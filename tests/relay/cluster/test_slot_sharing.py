@@ -1,0 +1,125 @@
+"""Sharing of slots: every slot is taken, fewest move, and then they rest."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from relay.cluster.slot_sharing import SiteView, SlotView
+
+
+def view_of(nodes: str, owners: str, copies: str | None = None) -> SiteView:
+    """View with a letter for each node, and for each slot's owner; `-` for nobody."""
+    warm = frozenset(nodes if copies is None else copies)
+    return SiteView(
+        frozenset(nodes),
+        {
+            slot: SlotView(owner=owner.strip("-"), copies=warm - {owner})
+            for slot, owner in enumerate(owners)
+        },
+    )
+
+
+def settled(view: SiteView) -> tuple[SiteView, int]:
+    """Take and give until nothing moves; return what is then, and the number of slots given."""
+    given = 0
+    for _ in range(200):
+        moves = view.takers()
+        if not moves:
+            gifts = [gift for node in view.nodes if (gift := view.to_give(node))]
+            assert len(gifts) <= 1, "one gives at a time"
+            moves = dict(gifts)
+            given += len(gifts)
+        if not moves:
+            return view, given
+        slots = {
+            slot: replace(
+                one,
+                owner=moves.get(slot, one.owner),
+                copies=view.nodes - {moves.get(slot, one.owner)},
+            )
+            for slot, one in view.slots.items()
+        }
+        view = SiteView(view.nodes, slots)
+    raise AssertionError("slots move for ever")
+
+
+def counts(view: SiteView) -> list[int]:
+    owned = Counter(one.owner for one in view.slots.values())
+    return sorted(owned[node] for node in view.nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "owners", "shares", "gifts"),
+    [
+        ("a", "--------", [8], 0),
+        ("ab", "--------", [4, 4], 0),
+        ("abc", "--------", [2, 3, 3], 0),
+        ("ab", "aaaaaaaa", [4, 4], 4),
+        ("abc", "aaaabbbb", [2, 3, 3], 2),
+        ("ab", "aabbccab", [4, 4], 0),
+        ("abc", "aaa", [1, 1, 1], 2),
+        ("abcdef", "aabbccddee", [1, 1, 2, 2, 2, 2], 1),
+    ],
+)
+def test_all_slots_are_taken_and_evened_out_by_the_fewest_moves(
+    nodes: str, owners: str, shares: list[int], gifts: int
+) -> None:
+    view, given = settled(view_of(nodes, owners))
+    assert counts(view) == shares
+    assert given == gifts
+
+
+def test_the_slots_of_a_node_that_is_gone_are_shared_among_the_others() -> None:
+    view = view_of("bc", "aabbccaa")
+    takers = view.takers()
+    assert sorted(takers) == [0, 1, 6, 7]
+    assert Counter(takers.values()) == {"b": 2, "c": 2}
+
+
+def test_all_nodes_find_the_same_while_others_take_their_parts() -> None:
+    before = view_of("abc", "aabbccaa")
+    wanted = view_of("bc", "aabbccaa").takers(before)
+    assert Counter(wanted.values()) == {"b": 2, "c": 2}
+    for taken in itertools.permutations(wanted, 2):
+        slots = dict(before.slots)
+        for slot in taken:
+            slots[slot] = SlotView(owner=wanted[slot])
+        found = SiteView(frozenset("bc"), slots).takers(before)
+        assert found == {slot: node for slot, node in wanted.items() if slot not in taken}
+
+
+def test_a_slot_goes_to_a_node_whose_copy_is_warm() -> None:
+    assert view_of("bc", "a", copies="c").takers() == {0: "c"}
+    assert view_of("bc", "a", copies="").takers()[0] in "bc"
+    assert view_of("ab", "aaaa", copies="").to_give("a") is None
+    assert view_of("ab", "aaaa", copies="b").to_give("a") is not None
+
+
+def test_a_slot_that_was_given_to_a_node_is_for_that_node_while_it_is_there() -> None:
+    wished = SlotView(wished="b", copies=frozenset("abc"))
+    many = {1: SlotView("b"), 2: SlotView("b")}
+    assert SiteView(frozenset("abc"), {0: wished, **many}).takers() == {0: "b"}
+    assert SiteView(frozenset("ac"), {0: wished, **many}).takers()[0] in "ac"
+
+
+def test_a_slot_that_an_operator_placed_is_not_moved_to_balance() -> None:
+    view = view_of("ab", "aaa")
+    pinned = {slot: replace(one, is_pinned=slot > 0) for slot, one in view.slots.items()}
+    assert SiteView(view.nodes, pinned).to_give("a") == (0, "b")
+    pinned[0] = replace(pinned[0], is_pinned=True)
+    assert SiteView(view.nodes, pinned).to_give("a") is None
+
+
+def test_nothing_is_given_while_a_slot_is_free_or_nobody_is_there() -> None:
+    assert view_of("ab", "aaaa-").to_give("a") is None
+    assert view_of("", "aa").takers() == {}
+    assert view_of("b", "aa").to_give("a") is None
+
+
+def test_a_node_that_leaves_gives_its_slots_to_the_others() -> None:
+    view = view_of("abc", "aaabc").without("a")
+    assert Counter(view.takers().values()) in (Counter("bbc"), Counter("bcc"))
