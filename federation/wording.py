@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 
 class WrongText(ValueError):
@@ -30,3 +30,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word most similar to `word`, or None if none is similar."""
     found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
     return next((k for k in known if found and k.lower() == found[0]), None)
+
+
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Return the noun with some numbers: `slot 2`, `slots 2, 3`."""
+    return f"{noun if len(numbers) == 1 else noun + 's'} {few([str(one) for one in numbers], 16)}"

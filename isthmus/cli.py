@@ -26,6 +26,7 @@ from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.repair import repair
 from isthmus.commands.simulate import simulate
+from isthmus.commands.slots import nodes, slots
 from isthmus.commands.status import status
 from isthmus.commands.trace import trace
 from isthmus.commands.up import down, up
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(validate, schema, plan, keygen, apply, up, down, status, uri, publish, consume),
+    *(validate, schema, plan, keygen, apply, up, down, status, nodes, slots, uri, publish, consume),
     *(
         pause,
         resume,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from federation.mesh import Mesh
-from isthmus.node_client import NodeAway, folder_that_runs
+from isthmus.node_client import NodeAway, folder_that_runs, slot_folders_that_run
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, exit_with, site_or_exit
 from isthmus.status import status_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
@@ -90,6 +90,17 @@ def running_folder_or_exit(state: Path, site: str) -> Path:
     here_or_exit(state, site)
     try:
         return asyncio.run(folder_that_runs(state, site))
+    except NodeAway as error:
+        exit_with(str(error), EXIT_FAULT)
+
+
+def running_slots_or_exit(state: Path, site: str) -> list[Path]:
+    """Return the folders of a site's slots, each of the node that runs the slot; end the command if
+    one runs elsewhere, or not at all.
+    """
+    here_or_exit(state, site)
+    try:
+        return asyncio.run(slot_folders_that_run(state, site))
     except NodeAway as error:
         exit_with(str(error), EXIT_FAULT)
 

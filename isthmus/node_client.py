@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from relay.node.site_folder import ANNOUNCED, STANDBY, node_folders, site_folder
+from federation.wording import numbered
+from relay.node.site_folder import (
+    ANNOUNCED,
+    STANDBY,
+    node_folders,
+    site_folder,
+    slot_folder,
+    slot_folders,
+)
 
 ASK_WITHIN_S = 30.0
 _STATUS_WITHIN_S = 5.0
@@ -47,7 +55,9 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class NodeClient:
-    """Client of the node that runs a site, among those announced in STATE/sites/SITE."""
+    """Client of the nodes that run a site, among those announced in STATE/sites/SITE: of one node,
+    unless several share the site's slots.
+    """
 
     site: str
     places: Sequence[NodePlace]
@@ -68,63 +78,112 @@ class NodeClient:
         except (OSError, ValueError, KeyError, TypeError):
             raise NodeAway(_where(site)) from None
 
-    async def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """Get a JSON object from a path below the site's. Raises NodeAway, NodeSaysNo."""
-        async with self._request("GET", path, params=query) as answer:
-            answer_object: dict[str, Any] = await answer.json()
-            return answer_object
+    async def get(self, path: str, **query: str | int) -> AsyncIterator[dict[str, Any]]:
+        """Get a JSON object from a path below the site's, of each node that runs a part of the
+        site. Raises NodeAway, NodeSaysNo; also after the answers of the nodes here, if a part of
+        the site runs elsewhere.
+        """
+        async with aclosing(self._requests("GET", path, params=query)) as answers:
+            async for answer in answers:
+                yield await answer.json()
 
     async def post(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Post a request; yield JSON objects as they come. Raises NodeAway, NodeSaysNo."""
-        async with self._request("POST", path, json=body) as answer:
-            async for line in answer.content:
-                answer_object = json.loads(line)
-                if "error" in answer_object:
-                    raise NodeSaysNo(f"{self.site}: {answer_object['error']}")
-                yield answer_object
+        """Post a request to each of these nodes; yield JSON objects as they come. Raises as
+        `get`.
+        """
+        async with aclosing(self._requests("POST", path, json=body)) as answers:
+            async for answer in answers:
+                async for line in answer.content:
+                    answer_object = json.loads(line)
+                    if "error" in answer_object:
+                        raise NodeSaysNo(f"{self.site}: {answer_object['error']}")
+                    yield answer_object
+
+    async def order(self, slot: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Post an order to the node that runs a slot; return the answer. Raises as `get`."""
+        async with self._session() as session:
+            running = await _running(session, self.site, self.places)
+            if slot not in running.places:
+                raise NodeAway(_elsewhere(self.site, running))
+            place = self.places[running.places[slot]]
+            async with self._answer(session, place, "POST", path, json=body) as answer:
+                content: dict[str, Any] = await answer.json()
+                return content
+
+    async def _requests(
+        self, method: str, path: str, **request: Any
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        async with self._session() as session:
+            missing = ""
+            places = list(self.places)
+            if not self.is_alone:
+                running = await _running(session, self.site, self.places)
+                places = [self.places[number] for number in sorted({*running.places.values()})]
+                if running.elsewhere or not places:
+                    missing = _elsewhere(self.site, running)
+            for place in places:
+                async with self._answer(session, place, method, path, **request) as answer:
+                    yield answer
+            if missing:
+                raise NodeAway(missing)
 
     @asynccontextmanager
-    async def _request(
-        self, method: str, path: str, **request: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=2 * ASK_WITHIN_S)
         try:
-            async with AsyncExitStack() as open_answer:
-                session = await open_answer.enter_async_context(
-                    aiohttp.ClientSession(timeout=timeout)
-                )
-                place = await self._running(session)
-                headers = {"Authorization": f"Bearer {place.token}"}
-                url = f"{place.url}/sites/{self.site}/{path}"
-                answer = await open_answer.enter_async_context(
-                    session.request(method, url, headers=headers, **request)
-                )
-                if answer.status in (401, 404):
-                    raise NodeAway(_where(self.site))  # the port is another process's by now
-                if answer.status != 200:
-                    raise NodeSaysNo(f"{self.site}: {await answer.text()}")
-                yield answer
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                yield session
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NodeAway(f"{_where(self.site)} ({error})") from error
 
-    async def _running(self, session: aiohttp.ClientSession) -> NodePlace:
-        """Return the place of the node that runs the site, or of the only one. Raises NodeAway."""
-        if self.is_alone:
-            return self.places[0]
-        number, reasons = await _that_runs(session, self.site, self.places)
-        if number is None:
-            raise NodeAway(_elsewhere(self.site, reasons))
-        return self.places[number]
+    @asynccontextmanager
+    async def _answer(
+        self,
+        session: aiohttp.ClientSession,
+        place: NodePlace,
+        method: str,
+        path: str,
+        **request: Any,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Authorization": f"Bearer {place.token}"}
+        url = f"{place.url}/sites/{self.site}/{path}"
+        async with session.request(method, url, headers=headers, **request) as answer:
+            if answer.status in (401, 404):
+                raise NodeAway(_where(self.site))  # the port is another process's by now
+            if answer.status != 200:
+                raise NodeSaysNo(f"{self.site}: {await answer.text()}")
+            yield answer
 
 
 async def folder_that_runs(state: Path, site: str) -> Path:
-    """Return the folder of the node of a site that runs the site, or has stopped here with a
-    reason; of a site with one node that node's. Raises NodeAway.
+    """Return the folder of the node of a site that takes the site's orders: that runs the site's
+    first slot, or has stopped here with a reason; of a site with one node that node's. Raises
+    NodeAway.
+    """
+    nodes, missing = await _nodes_of_slots(state, site)
+    if 0 not in nodes:
+        raise NodeAway(missing)
+    return nodes[0]
+
+
+async def slot_folders_that_run(state: Path, site: str) -> list[Path]:
+    """Return the folders of a site's slots, the first slot's first, each of the node here that runs
+    the slot or has stopped with a reason. Raises NodeAway if a slot has no such node here.
+    """
+    nodes, missing = await _nodes_of_slots(state, site)
+    if missing:
+        raise NodeAway(missing)
+    return [slot_folder(folder, slot) for slot, folder in sorted(nodes.items())]
+
+
+async def _nodes_of_slots(state: Path, site: str) -> tuple[dict[int, Path], str]:
+    """Return, by slot, the folder of the node here that runs the slot or has stopped with a reason;
+    and why that is not all, empty if it is.
     """
     own = site_folder(state, site)
     folders = node_folders(own)
     if folders == [own]:
-        return own
+        return dict.fromkeys(range(len(slot_folders(own))), own), ""
     places: list[NodePlace | None] = []
     for folder in folders:
         try:
@@ -133,27 +192,43 @@ async def folder_that_runs(state: Path, site: str) -> Path:
             places.append(None)
     timeout = aiohttp.ClientTimeout(total=_STATUS_WITHIN_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        number, reasons = await _that_runs(session, site, places)
-    if number is not None:
-        return folders[number]
-    if not any(reasons) and (stopped := list(filter(_has_stopped, folders))):
-        return stopped[0]
-    raise NodeAway(_elsewhere(site, reasons))
+        running = await _running(session, site, places)
+    if running.places:
+        nodes = {slot: folders[number] for slot, number in running.places.items()}
+        return nodes, _elsewhere(site, running) if running.elsewhere else ""
+    if not running.elsewhere and (stopped := list(filter(_has_stopped, folders))):
+        return dict.fromkeys(range(len(slot_folders(stopped[0]))), stopped[0]), ""
+    return {}, _elsewhere(site, running)
 
 
-async def _that_runs(
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """Places of nodes that run a site here, and what the nodes here say of the rest."""
+
+    places: Mapping[int, int]
+    """Slot -> number of the place whose node runs the slot."""
+    elsewhere: Mapping[int, str]
+    """Slot -> reason of a node here that stands by for the slot."""
+
+
+async def _running(
     session: aiohttp.ClientSession, site: str, places: Sequence[NodePlace | None]
-) -> tuple[int | None, list[str]]:
-    """Return the number of the place whose node runs the site, or None, and the reasons of those
-    that stand by; empty for a place where nobody answers.
-    """
-    reasons = []
+) -> _Running:
+    """Ask the nodes which slots they run; None: a place where nobody answers."""
+    found: dict[int, int] = {}
+    reasons: dict[int, str] = {}
     for number, place in enumerate(places):
         own = None if place is None else await _own_report(session, place, site)
-        if own is not None and own["state"] != STANDBY:
-            return number, []
-        reasons.append(own["reason"] if own is not None else "")
-    return None, reasons
+        if own is None:
+            continue
+        for slot, report in enumerate(own.get("slots", [own])):
+            if report["state"] != STANDBY:
+                found.setdefault(slot, number)
+            else:
+                reasons.setdefault(slot, report["reason"])
+    return _Running(
+        found, {slot: reason for slot, reason in sorted(reasons.items()) if slot not in found}
+    )
 
 
 async def _own_report(
@@ -176,9 +251,15 @@ def _has_stopped(folder: Path) -> bool:
         return False
 
 
-def _elsewhere(site: str, reasons: Sequence[str]) -> str:
-    """Say why none of a site's nodes here takes an order; `reasons` are of those that stand by."""
-    if reason := next(filter(None, reasons), ""):
+def _elsewhere(site: str, running: _Running) -> str:
+    """Say why the nodes of a site that are here do not take an order for all of the site."""
+    if running.elsewhere:
+        reason = next(iter(running.elsewhere.values()))
+        if running.places:
+            return (
+                f"{site}: not of {numbered('slot', list(running.elsewhere))}: its node here is"
+                f" {reason}; run this on the machine of that node too"
+            )
         return f"{site}: its node here is {reason}; run this on the machine of that node"
     return f"{site}: none of its nodes runs here: run this where one does, or start one"
 

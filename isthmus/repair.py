@@ -221,8 +221,11 @@ class RepairWork:
         client = NodeClient.of(self.state, site)
         found: set[str] = set()
         for some in _parts(sorted(names), NAMES_AT_ONCE):
+            waiting = set(some)
+            # Of several nodes each has settled the batches of its slots.
             async for answer in client.post("repair/settled", {"batches": some}):
-                found |= set(answer["waiting"])
+                waiting &= set(answer["waiting"])
+            found |= waiting
         return found
 
     async def write_ledgers(self) -> Mapping[str, str]:

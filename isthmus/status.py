@@ -184,18 +184,17 @@ class _Answer:
         return str(own["reason"]) if own else self.stopped or self.why
 
     def shared_of(self, site: str) -> dict[str, Any]:
-        """Return the figures of the site's slot, if the node has the slot, and of the node's copy,
-        if it stands by. Of a site with several slots also the numbers of those that the node has,
-        and the copy that is most behind.
+        """Return what the node shares with the site's others: the numbers of the slots that it
+        runs, the figures of each, and the copy that is most behind of slots that it does not run.
         """
         own = self._own(site) or {}
-        if "slots" not in own:
-            return {name: own.get(name) for name in ("slot", "copy")}
-        copies = [slot["copy"] for slot in own["slots"] if slot.get("copy")]
+        slots = own.get("slots", [own])
         return {
-            "slot": None,
-            "slots": [n for n, slot in enumerate(own["slots"]) if slot["state"] != STANDBY],
-            "copy": max(copies, key=_behind_s, default=None),
+            "slots": [n for n, slot in enumerate(slots) if slot.get("slot")],
+            "held": [slot["slot"] for slot in slots if slot.get("slot")],
+            "copy": max(
+                (slot["copy"] for slot in slots if slot.get("copy")), key=_behind_s, default=None
+            ),
         }
 
     def slots_of(self, site: str) -> Sequence[dict[str, Any]]:

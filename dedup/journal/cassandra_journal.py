@@ -75,6 +75,7 @@ _TABLES = {
         slot int, row bigint, epoch bigint, replay_from bigint, parts int,
         PRIMARY KEY (slot, row, epoch))
         WITH CLUSTERING ORDER BY (row DESC, epoch DESC) AND id = {id}""",
+    "site": "(name text PRIMARY KEY, value text) WITH id = {id}",
 }
 
 

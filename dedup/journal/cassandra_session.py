@@ -10,7 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from cassandra import AuthenticationFailed, DriverException, InvalidRequest
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    DriverException,
+    InvalidRequest,
+)
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -26,6 +31,7 @@ from cassandra.policies import (
     WhiteListRoundRobinPolicy,
 )
 from cassandra.protocol import ErrorMessage
+from cassandra.query import SimpleStatement
 
 from dedup.journal.cassandra_journal import (
     UNCERTAIN,
@@ -70,6 +76,19 @@ class JournalSession:
         """Return a slot's journal, which blocks. Raises JournalAway, JournalRefused."""
         with _told():
             return CassandraJournal(self._session, slot)
+
+    def keep_first(self, name: str, value: str) -> str:
+        """Write a fact about the site down, which blocks, unless the fact is known; return what is
+        known. Raises JournalAway, JournalRefused.
+        """
+        with _told():
+            statement = SimpleStatement(
+                "INSERT INTO site (name, value) VALUES (%s, %s) IF NOT EXISTS",
+                consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+                serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+            )
+            found = self._session.execute(statement, (name, value)).one()
+            return value if found.applied else str(found.value)
 
     def close(self) -> None:
         self._session.cluster.shutdown()

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.hold_orders import running_folder_or_exit
+from isthmus.hold_orders import running_slots_or_exit
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
@@ -30,7 +30,6 @@ from isthmus.options import (
 )
 from isthmus.up.supervisor_record import read_record
 from relay.log.open_gap import OpenGap
-from relay.node.site_folder import slot_folders
 from relay.operator.gaps import accept, read_open_gaps
 
 OBEYED_WITHIN_S = 15.0
@@ -74,9 +73,9 @@ def accept_gap(
     """
     mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
-    folder = running_folder_or_exit(state, site)
+    slots = running_slots_or_exit(state, site)
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
-    standing = _standing(folder)
+    standing = _standing(slots)
     gaps = _chosen(site, [gap for _, gap in standing], link or (), flow or (), names)
     if not as_json:
         _show(site, gaps, names)
@@ -91,7 +90,7 @@ def accept_gap(
                     accept(own, gap, f"{getpass.getuser()}@{platform.node()}", at)
         except OSError as error:
             exit_with(str(error), EXIT_FAULT)
-        goes_on = asyncio.run(_obeyed(state, folder, gaps))
+        goes_on = asyncio.run(_obeyed(state, slots, gaps))
     if as_json:
         rows = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
         typer.echo(json.dumps({"site": site, "gaps": rows}, indent=1))
@@ -101,9 +100,9 @@ def accept_gap(
         raise typer.Exit(EXIT_FAULT)
 
 
-def _standing(folder: Path) -> list[tuple[Path, OpenGap]]:
-    """Return the open gaps of all slots of a site, each with the slot's folder."""
-    return [(own, gap) for own in slot_folders(folder) for gap in read_open_gaps(own)]
+def _standing(slots: Sequence[Path]) -> list[tuple[Path, OpenGap]]:
+    """Return the open gaps of a site's slots, by their folders, each with the slot's folder."""
+    return [(own, gap) for own in slots for gap in read_open_gaps(own)]
 
 
 def _chosen(
@@ -152,7 +151,7 @@ def _show(site: str, gaps: list[OpenGap], names: dict[str, str]) -> None:
             typer.echo(f"  {line}")
 
 
-async def _obeyed(state: Path, folder: Path, gaps: list[OpenGap]) -> set[str]:
+async def _obeyed(state: Path, slots: Sequence[Path], gaps: list[OpenGap]) -> set[str]:
     """Return the IDs of gaps that are closed, once all are or after a limit."""
     supervisor = read_record(state)
     stopped = any(gap.key == "delivery" for gap in gaps)
@@ -160,7 +159,7 @@ async def _obeyed(state: Path, folder: Path, gaps: list[OpenGap]) -> set[str]:
         supervisor.mark.send(signal.SIGHUP)  # restarts stopped nodes
     limit = time.monotonic() + OBEYED_WITHIN_S
     while True:
-        stand = {gap.id for _, gap in _standing(folder)}
+        stand = {gap.id for _, gap in _standing(slots)}
         goes_on = {gap.id for gap in gaps} - stand
         if len(goes_on) == len(gaps) or time.monotonic() > limit:
             return goes_on

@@ -115,7 +115,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         failed = False
         for one in sites:
             try:
-                looks[one] = asyncio.run(NodeClient.of(state, one).get(aside.value, most=most))
+                asyncio.run(_look_into(looks, NodeClient.of(state, one), aside, most=most))
             except (NodeAway, NodeSaysNo) as error:
                 typer.echo(str(error), err=True)
                 failed = True
@@ -135,7 +135,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         as_json: AsJson = False,
     ) -> None:
         client = _client(file, site, state)
-        for message in _or_exit(client.get(aside.value, bodies=1))["messages"]:
+        for message in _look(client, aside)["messages"]:
             if message["id"] == id_:
                 if as_json:
                     typer.echo(json.dumps(message, indent=1))
@@ -155,7 +155,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         state: StateFolder = DEFAULT_STATE,
     ) -> None:
         client = _client(file, site, state)
-        look = _or_exit(client.get(aside.value, bodies=1))
+        look = _look(client, aside)
         try:
             with to.open("x") as out:
                 for message in look["messages"]:
@@ -186,6 +186,24 @@ def _client(file: Path, site: str, state: Path) -> NodeClient:
         return NodeClient.of(state, site)
     except NodeAway as error:
         exit_with(str(error), EXIT_FAULT)
+
+
+async def _look_into(looks: dict[str, Any], client: NodeClient, aside: Aside, **query: int) -> None:
+    """Add what the nodes of a site have to `looks`, as their answers come. Raises NodeAway,
+    NodeSaysNo.
+    """
+    async for answer in client.get(aside.value, **query):
+        look = looks.setdefault(client.site, {"total": 0, "messages": []})
+        look["total"] += answer["total"]
+        look["messages"] += answer["messages"]
+
+
+def _look(client: NodeClient, aside: Aside) -> dict[str, Any]:
+    """Return all that the nodes of a site have, with bodies; end the command if one is away."""
+    looks: dict[str, Any] = {}
+    _or_exit(_look_into(looks, client, aside, bodies=1))
+    look: dict[str, Any] = looks[client.site]
+    return look
 
 
 def _selection(ids: list[str] | None, all_: bool) -> dict[str, Any]:

@@ -128,8 +128,11 @@ def relay(
                 for slot in range(slots.count):
                     place = SlotPlace(slot, folder, uplink)
                     own = slot_folder(folder, slot)
-                    more = (shared.brokers(slot), shared.machine(slot)) if shared else (None, None)
-                    nodes.append(SiteNode(site, book, own, formats, writers, *more, place))
+                    brokers = None if shared is None else shared.brokers(slot)
+                    machine = None if shared is None else shared.machine(slot)
+                    nodes.append(
+                        SiteNode(site, book, own, formats, writers, brokers, machine, place)
+                    )
             process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
             await process.run()
         return process

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation.mesh import Mesh
-from federation.wording import counted, few
+from federation.wording import counted, few, numbered
 from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
@@ -118,15 +118,17 @@ def _site_nodes(content: dict[str, Any]) -> list[Table]:
 
 
 def _of_node(node: dict[str, Any]) -> str:
-    slot = node["slot"]
-    if slot is None:
-        slots = ", ".join(map(str, node.get("slots", ())))
-        return "; ".join(filter(None, [slots and f"slots {slots}", node["reason"]]))
-    notes = [f"epoch {slot['epoch']}, {slot['rows']} rows of journal"]
-    away_s = slot["journal_away_s"]
-    if away_s is not None:
-        waiting = _number(slot["waiting_bytes"])
-        notes.append(f"no Cassandra for {away_s:.0f} s, {waiting} bytes wait")
+    held = node["held"]
+    if not held:
+        return str(node["reason"])
+    if len(held) == 1 and node["slots"] == [0]:
+        notes = [f"epoch {held[0]['epoch']}, {held[0]['rows']} rows of journal"]
+    else:
+        notes = [numbered("slot", node["slots"])]
+    away_s = [one["journal_away_s"] for one in held if one["journal_away_s"] is not None]
+    if away_s:
+        waiting = _number(sum(one["waiting_bytes"] for one in held))
+        notes.append(f"no Cassandra for {max(away_s):.0f} s, {waiting} bytes wait")
     return "; ".join([*notes, *filter(None, [node["reason"]])])
 
 

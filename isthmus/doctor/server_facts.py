@@ -35,8 +35,8 @@ class EnsembleFacts:
     login: ServerLogin = ServerLogin()
     nodes: Sequence[str] | None = None
     """Names of the site's nodes that are connected; None: unknown."""
-    owner: str = ""
-    """Name of the node that should run the site; empty if none."""
+    owners: Mapping[int, str] = field(default_factory=dict)
+    """Name of the node that should run each slot; empty if none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class CassandraHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """State of a site in its keyspace."""
+    """State of one slot in its site's keyspace."""
 
     owner: str
     """Name of the last node, or command, that took the state."""
@@ -76,5 +76,5 @@ class JournalFacts:
     """Addresses of Cassandra's nodes by the version of the schema that they have."""
     replication: Mapping[str, str] | None = None
     """Replication of the site's keyspace; None: there is no such keyspace."""
-    slot: SlotFacts | None = None
-    """State of the site there; None before the first owner, and where the user may not read."""
+    slots: Mapping[int, SlotFacts] = field(default_factory=dict)
+    """State of each slot that had an owner; none where the user may not read."""

@@ -31,13 +31,9 @@ from isthmus.doctor.server_facts import (
     SlotFacts,
 )
 from isthmus.doctor.server_probe import WITHIN_S, ask_cassandra, ask_member
-from relay.cluster.coordination import (
-    Coordination,
-    CoordinationAway,
-    CoordinationEntry,
-    CoordinationRefused,
-)
-from relay.cluster.site_entries import ClusterMember
+from relay.cluster.coordination import Coordination, CoordinationAway, CoordinationRefused
+from relay.cluster.site_entries import seen_site
+from relay.cluster.slot_sharing import SiteView
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 
 T = TypeVar("T")
@@ -47,8 +43,10 @@ _POLL_S = 0.05
 _AGAIN_S = 0.5
 
 
-async def ensemble_facts(access: ZookeeperAccess) -> EnsembleFacts:
-    """Ask each member, then log in where one serves. Raises TlsUnusable."""
+async def ensemble_facts(access: ZookeeperAccess, slots: int) -> EnsembleFacts:
+    """Ask each member, then log in where one serves. `slots` is the site's number of slots. Raises
+    TlsUnusable.
+    """
     tls = None if access.tls is None else context_of(access.tls)
     members = await asyncio.gather(*(ask_member(one, tls) for one in access.hosts.split(",")))
     serving = [one.address for one in members if not one.why_not and one.serves]
@@ -56,14 +54,13 @@ async def ensemble_facts(access: ZookeeperAccess) -> EnsembleFacts:
         return EnsembleFacts(members=members)
     try:
         async with _logged_in(replace(access, hosts=",".join(serving))) as coordination:
-            nodes = await coordination.names("nodes")
-            owner = await _owner(coordination, 2 * access.session_s if nodes else 0)
+            site = await _seen(coordination, slots, 2 * access.session_s)
     except CoordinationRefused as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error), is_refused=True))
     except CoordinationAway as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error)))
-    name = "" if owner is None else ClusterMember.of(owner).node
-    return EnsembleFacts(members=members, nodes=nodes, owner=name)
+    owners = {slot: view.owner for slot, view in site.slots.items()}
+    return EnsembleFacts(members=members, nodes=sorted(site.nodes), owners=owners)
 
 
 @asynccontextmanager
@@ -81,14 +78,14 @@ async def _logged_in(access: ZookeeperAccess) -> AsyncIterator[ZookeeperCoordina
         await coordination.close()
 
 
-async def _owner(coordination: Coordination, patience_s: float) -> CoordinationEntry | None:
-    """Return the owner's entry, after a takeover that is under way."""
+async def _seen(coordination: Coordination, slots: int, patience_s: float) -> SiteView:
+    """Return the site's entries, after takeovers that are under way."""
     loop = asyncio.get_running_loop()
     limit = loop.time() + patience_s
     while True:
-        owner = await coordination.read("slots/0/owner")
-        if owner is not None or loop.time() >= limit:
-            return owner
+        site = await seen_site(coordination, slots)
+        if not site.nodes or not site.free or loop.time() >= limit:
+            return site
         await asyncio.sleep(_AGAIN_S)
 
 
@@ -155,7 +152,7 @@ def _facts_of(
         datacenters=Counter(str(one.data_center) for one in nodes.values()),
         schemas=_schemas(nodes),
         replication=dict(kept[0].replication) if kept else None,
-        slot=_unless_refused(lambda: _slot(session, keyspace)) if kept else None,
+        slots=(_unless_refused(lambda: _slots(session, keyspace)) if kept else None) or {},
     )
 
 
@@ -170,24 +167,21 @@ def _schemas(nodes: dict[str, Any]) -> dict[str, list[str]]:
     return schemas
 
 
-def _slot(session: ReadingSession, keyspace: str) -> SlotFacts | None:
-    owners = session.begin(
-        f"SELECT epoch, run, node, begins FROM {keyspace}.owner WHERE slot = %s", 0
-    )()
-    if not owners:
-        return None
-    epoch, run, node, begins = owners[0]
-    row_format = None
-    if (after := (begins or {}).get(epoch)) is not None:
-        rows = session.begin(
-            f"SELECT data FROM {keyspace}.journal WHERE slot = %s AND bucket = %s AND number = %s"
-            " AND epoch = %s",
-            *(0, (after + 1) // BUCKET_ROWS, after + 1, epoch),
-        )()
-        row_format = format_of_row(rows[0].data) if rows else None
-    return SlotFacts(
-        owner=node, is_command=Owner(epoch, run, node).is_command, row_format=row_format
-    )
+def _slots(session: ReadingSession, keyspace: str) -> dict[int, SlotFacts]:
+    owners = session.begin(f"SELECT slot, epoch, run, node, begins FROM {keyspace}.owner")()
+    found: dict[int, SlotFacts] = {}
+    for slot, epoch, run, node, begins in owners:
+        row_format = None
+        if (after := (begins or {}).get(epoch)) is not None:
+            rows = session.begin(
+                f"SELECT data FROM {keyspace}.journal WHERE slot = %s AND bucket = %s"
+                " AND number = %s AND epoch = %s",
+                *(slot, (after + 1) // BUCKET_ROWS, after + 1, epoch),
+            )()
+            row_format = format_of_row(rows[0].data) if rows else None
+        is_command = Owner(epoch, run, node).is_command
+        found[slot] = SlotFacts(owner=node, is_command=is_command, row_format=row_format)
+    return found
 
 
 def _unless_refused(read: Callable[[], T]) -> T | None:

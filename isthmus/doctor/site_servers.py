@@ -5,6 +5,7 @@ other.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,10 @@ from dedup.journal.journal_row import ROW_FORMAT
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import PasswordMissing
 from federation.mesh import JournalPlace, NodeGroup
-from federation.wording import counted, few
+from federation.wording import counted, few, numbered
 from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.finding import Findings
 from isthmus.doctor.server_facts import EnsembleFacts, JournalFacts, ServerAnswer, SlotFacts
-from relay.node.site_folder import STANDBY
 
 MOST_BEHIND_S = 30.0
 """Time without following the journal's end after which a copy counts as far behind."""
@@ -31,7 +31,7 @@ async def examine_servers(
     """Examine the servers that the nodes of a site share, and the nodes; `report` is the site's
     part of a status report.
     """
-    group = book.mesh.sites[site].nodes
+    group, slots = book.mesh.sites[site].nodes, book.mesh.sites[site].slots.count
     assert group is not None, f"{site} has no cluster"
     try:
         from isthmus.doctor.server_survey import ensemble_facts, journal_facts
@@ -46,7 +46,7 @@ async def examine_servers(
     try:
         servers = cluster_of(book, site)
         ensemble, journal = await asyncio.gather(
-            ensemble_facts(servers.zookeeper), journal_facts(servers.cassandra)
+            ensemble_facts(servers.zookeeper, slots), journal_facts(servers.cassandra)
         )
     except (AddressError, PasswordMissing) as error:
         found.fault("cluster", str(error), "then run this again: the servers could not be asked")
@@ -133,8 +133,8 @@ def judge_journal(facts: JournalFacts, place: JournalPlace, found: Findings) -> 
     _schema(facts, found)
     _clocks(facts, found)
     _keyspace(facts, place, found)
-    if facts.slot is not None:
-        _slot(facts.slot, found)
+    for number, slot in sorted(facts.slots.items()):
+        _slot(slot, f"slot {number}: " if len(facts.slots) > 1 else "", found)
 
 
 def _settings(facts: JournalFacts, found: Findings) -> None:
@@ -231,9 +231,9 @@ def _copies(replication: Mapping[str, str], datacenter: str) -> int:
     return int(count) - int(transient or 0)
 
 
-def _slot(slot: SlotFacts, found: Findings) -> None:
+def _slot(slot: SlotFacts, which: str, found: Findings) -> None:
     if slot.is_command:
-        found.fault("state", f"no node may take it: {slot.owner}", "do what that says")
+        found.fault("state", f"{which}no node may take it: {slot.owner}", "do what that says")
     if slot.row_format is not None and slot.row_format > ROW_FORMAT:
         found.fault(
             "journal",
@@ -276,14 +276,19 @@ def judge_nodes(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None
             f"{there[0]} is alone: when it is gone, nobody takes over",
             "start another node, on another machine",
         )
-    if not facts.owner:
+    free = [slot for slot, owner in facts.owners.items() if not owner]
+    what = numbered("slot", free) if len(facts.owners) > 1 else "the site"
+    if free:
         found.fault(
             subject,
-            f"nobody runs the site, though {few(there)} could",
+            f"nobody runs {what}, though {few(there)} could",
             "`isthmus status` has the reason of each node; its log has more",
         )
+    elif len(facts.owners) == 1:
+        found.ok(subject, f"{facts.owners[0]} runs the site, of {', '.join(there)}")
     else:
-        found.ok(subject, f"{facts.owner} runs the site, of {', '.join(there)}")
+        counts = Counter(facts.owners.values())
+        found.ok(subject, "slots: " + ", ".join(f"{counts[one]} at {one}" for one in there))
 
 
 def judge_reports(nodes: Mapping[str, Any], found: Findings) -> None:
@@ -291,15 +296,17 @@ def judge_reports(nodes: Mapping[str, Any], found: Findings) -> None:
     for name, node in nodes.items():
         if node["state"] == "stopped":
             found.warn("nodes", f"{name} stopped: {node['reason']}", "do what the reason says")
-        slot, copy = node.get("slot"), node.get("copy")
-        if slot is not None and slot["journal_away_s"] is not None:
+        held, copy = node.get("held", ()), node.get("copy")
+        away_s = [one["journal_away_s"] for one in held if one["journal_away_s"] is not None]
+        if away_s:
+            waiting_bytes = sum(one["waiting_bytes"] for one in held)
             found.fault(
                 "journal",
-                f"{name} has not reached Cassandra for {slot['journal_away_s']:.0f} s, and "
-                f"delivers nothing: {slot['waiting_bytes']:,} bytes wait",
+                f"{name} has not reached Cassandra for {max(away_s):.0f} s, and delivers nothing:"
+                f" {waiting_bytes:,} bytes wait",
                 "see what is said of Cassandra",
             )
-        if node["state"] == STANDBY and copy is not None:
+        if copy is not None:
             _copy(name, copy, found)
 
 

@@ -9,14 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from dedup.journal.cassandra_session import CassandraAccess, JournalSession
 from dedup.journal.journal import Journal, JournalAway
 from dedup.journal.slot_copy import COPY, SlotCopy
+from dedup.journal.slot_taking import until_known
 from federation.brokers.addresses import AddressBook, context_of
 from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
 from federation.mesh import EnsemblePlace, JournalPlace
+from federation.slots import ONE_SLOT, SlotMap
 from relay.cluster.coordination import Coordination
 from relay.cluster.shared_orders import SharedOrders
 from relay.cluster.shared_state import shared
@@ -26,11 +29,15 @@ from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.lease import WHERE_A_JOURNAL_DECIDES
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
+from relay.node.slot_record import check_slots, slots_as_text, slots_of_text
 from relay.operator.holds import HOLDS_FILE
 from relay.retry import Backoff
 from relay.state.node_state import POINT_TABLES, TABLES
 
+T = TypeVar("T")
+
 _LOCK_HEARTBEAT_S = 2
+_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,10 @@ class SiteCluster:
 
     cassandra: CassandraAccess
     zookeeper: ZookeeperAccess
+
+
+async def _wait_a_little(_: int) -> None:
+    await asyncio.sleep(_AGAIN_S)
 
 
 class SharedServers:
@@ -64,6 +75,25 @@ class SharedServers:
         """Return a slot's journal once Cassandra can be reached. `report` is called with what is
         waited for. Raises JournalRefused.
         """
+        if slot not in self._journals:
+            self._journals[slot] = await self._asked(lambda session: session.journal(slot), report)
+        return self._journals[slot]
+
+    async def kept_slots(self, slots: SlotMap, report: Callable[[str], None]) -> SlotMap:
+        """Return the slots that the states in the keyspace are of, which are these `slots` if there
+        is none. Raises as `journal`.
+        """
+        first = await self.journal(0, report)
+        # States from before there were several slots are of one.
+        is_old = (
+            slots != ONE_SLOT and await until_known(first.ownership, _wait_a_little) is not None
+        )
+        text = slots_as_text(ONE_SLOT if is_old else slots)
+        kept = await self._asked(lambda session: session.keep_first("slots", text), report)
+        return slots_of_text(kept)
+
+    async def _asked(self, ask: Callable[[JournalSession], T], report: Callable[[str], None]) -> T:
+        """Return the answer of a call that blocks, made until Cassandra can be reached."""
         backoff = Backoff(0.2, 5.0, random.random)
         failures = 0
         while True:
@@ -73,9 +103,7 @@ class SharedServers:
                         self._session = await asyncio.to_thread(
                             JournalSession, self.cluster.cassandra
                         )
-                if slot not in self._journals:
-                    self._journals[slot] = await asyncio.to_thread(self._session.journal, slot)
-                return self._journals[slot]
+                return await asyncio.to_thread(ask, self._session)
             except JournalAway as error:
                 failures += 1
                 report(f"connecting to Cassandra: {error}")
@@ -135,6 +163,8 @@ class NodeInCluster:
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
         self._member = ClusterMember(node, run, place)
         self._entries: SiteEntries | None = None
+        self._is_checked = False
+        """True once the slots are known to be those of the states."""
         self._orders: SharedOrders | None = None
         self._sharing: asyncio.Task[None] | None = None
 
@@ -176,6 +206,10 @@ class NodeInCluster:
         self, slot: int, report: Callable[[str], None]
     ) -> AsyncIterator[SlotTurns]:
         """Connect for one turn at a slot. Raises JournalRefused."""
+        if not self._is_checked:
+            kept = await self._servers.kept_slots(self._slots, report)
+            check_slots(self._site, self._slots, kept, "the states that its nodes share")
+            self._is_checked = True
         journal = await self._servers.journal(slot, report)
         if self._entries is None:
             coordination = self._servers.coordination()

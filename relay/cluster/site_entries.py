@@ -60,8 +60,9 @@ def _copies_path(slot: int) -> str:
 
 async def seen_site(coordination: Coordination, slots: int) -> SiteView:
     """Read all of a site's entries. Raises CoordinationAway, CoordinationRefused."""
-    nodes, *views = await asyncio.gather(
-        coordination.names("nodes"), *(_seen_slot(coordination, slot) for slot in range(slots))
+    nodes, views = await asyncio.gather(
+        coordination.names("nodes"),
+        asyncio.gather(*(_seen_slot(coordination, slot) for slot in range(slots))),
     )
     return SiteView(frozenset(nodes), dict(enumerate(views)))
 
@@ -127,8 +128,8 @@ class SiteEntries:
         seen = await self.coordination.read(self._presence)
         if seen is not None:
             other = ClusterMember.of(seen)
-            if other.run == self.member.run:
-                return  # or of a former session, and soon gone
+            if other.run == self.member.run and seen.is_own:
+                return
             if other.place != self.member.place:
                 # Perhaps this machine before it was started anew: its session ends soon.
                 if self._other_since is None:

@@ -59,10 +59,11 @@ class SiteView:
         for slot, one in sorted(slots.items()):
             if one.owner in self.nodes and slot not in free:
                 continue
-            taker = wished.get(slot)
+            now = self.slots[slot]
+            taker = wished.get(slot) if slot in free else now.owner
             if taker is None:
                 # A copy that lags has to be read first, which may take minutes.
-                able = one.copies & self.nodes or self.nodes
+                able = now.copies & self.nodes or self.nodes
                 taker = min(able, key=lambda node: (counts[node], -_weight(slot, node)))
             counts[taker] += 1
             if slot in free:

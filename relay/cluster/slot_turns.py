@@ -23,6 +23,7 @@ from relay import crash_points
 from relay.cluster.coordination import CoordinationAway, CoordinationEntry
 from relay.cluster.journal_moments import JournalMoments
 from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.node.machine import GivingRefused
 from relay.retry import Backoff
 
 log = logging.getLogger(__name__)
@@ -147,14 +148,14 @@ class SlotTurns:
 
     async def _is_turn(self) -> bool:
         """Return True if this node should take the slot, which nobody has."""
-        if self._free_since is None:
-            self._free_since = _now()
         # A slot that was given away is not taken back by a node that was the last owner.
         wished = await self._site.wished(self._slot)
         if wished in ("", self._node) and await self._may_hurry():
             return True
         if not self._site.is_steady:
             return False
+        if self._free_since is None:
+            self._free_since = _now()
         # A taker that does not come, as its journal is away, is not waited for any longer.
         if _now() - self._free_since > self._site.session_s:
             return True
@@ -192,8 +193,9 @@ class SlotTurns:
                     progress.reached(copy.last_row)
                     if is_behind:
                         looks_back_at = _now() + LOOK_BACK_EVERY_S
-                        # Again and again: the entry goes with a session.
+                        # Again and again: entries go with a session.
                         with contextlib.suppress(CoordinationAway):
+                            await self._site.appear()
                             await self._site.copy_is_warm(self._slot)
                             await self._site.view(LOOK_BACK_EVERY_S / 2)
                 done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
@@ -308,8 +310,22 @@ class SlotTurns:
         give_up()
         await asyncio.Event().wait()
 
-    def give_to(self, node: str) -> None:
-        """Give the slot to another node, which is present: an operator's order."""
+    async def give_to(self, node: str) -> None:
+        """Give the slot to another node: an operator's order. Raises GivingRefused."""
+        try:
+            view = await self._site.view(0)
+        except CoordinationAway as error:
+            raise GivingRefused(f"nobody knows which nodes are there: {error}") from error
+        if node == self._node:
+            raise GivingRefused(f"{node} has {self._what}")
+        if node not in view.nodes:
+            raise GivingRefused(
+                f"there is no node {node}; the site has {', '.join(sorted(view.nodes))} now"
+            )
+        if node not in view.slots[self._slot].copies:
+            raise GivingRefused(
+                f"{node} has not read the journal of {self._what} to its end yet: try again"
+            )
         self._given_to = (node, True)
         self._giving.set()
 

@@ -8,7 +8,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class GivingRefused(Exception):
+    """State that cannot go to the named node now; nothing has changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldState:
     """State that is a node's to write, for one run of its stages."""
@@ -41,8 +45,8 @@ class HeldState:
     """
     report: Callable[[], dict[str, Any]] | None = None
     """Figures of a state that the site's nodes share; None: no other node may go on with it."""
-    give_to: Callable[[str], None] | None = None
-    """Order: another node, named, is to have the state."""
+    give_to: Callable[[str], Awaitable[None]] | None = None
+    """Order: another node, named, is to have the state. Raises GivingRefused."""
 
 
 class OpenState(Protocol):

@@ -108,7 +108,7 @@ class SiteNode:
         """Stages of the present run; None until the log was checked."""
         self.shared_state: Callable[[], dict[str, Any]] | None = None
         """Figures of the state while the node has it, where the site's nodes share the state."""
-        self.give_to: Callable[[str], None] | None = None
+        self.give_to: Callable[[str], Awaitable[None]] | None = None
         """Order that another of the site's nodes is to have the state, while this one has it."""
         self.takeovers = 0
         """Number of times that this node has taken a state that the site's nodes share."""
@@ -302,7 +302,7 @@ class SiteNode:
             self._bad_records.add, self._on_superseded, self._on_log_state, self._on_unknown_record
         )
         writer = self.writer = self._parts().writer(state, events)
-        tasks = StageTasks(self.site, self._stopping)
+        tasks = StageTasks(self.label, self._stopping)
         tasks.begin("log", writer.run_forever())
         tasks.begin("state", opened.hold(self._stopping.set))
         try:
@@ -331,7 +331,9 @@ class SiteNode:
         if not await tasks.until(beginning):
             return False
         stages = self.stages = self._stages(state, loaded, writer)
-        await tasks.run(stages, lambda: self._beside(stages), self._reached)
+        await tasks.run(
+            stages, lambda: self._beside(stages), self._reached, lambda: self._is_to_end
+        )
         return True
 
     def _stages(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> Stages:

@@ -34,7 +34,9 @@ from relay.admin.operator_routes import (
     RepairRoutes,
     write_token,
 )
+from relay.admin.slot_routes import SlotRoutes
 from relay.ledger.file_writer import FileWriters
+from relay.node.machine import GivingRefused
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
@@ -88,6 +90,7 @@ class RelayProcess:
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
         self._repair = RepairRoutes(self._stages_of, self._mending.token)
+        self._slots = SlotRoutes(self._give, self._mending.token)
         self._admin = Admin(self.report, admin_host, admin_port, self._add_routes, admin_afar)
         self._is_stopping = False
         self.stopped: dict[str, str] = {}
@@ -175,6 +178,21 @@ class RelayProcess:
     def _add_routes(self, app: web.Application) -> None:
         self._mending.add_to(app)
         self._repair.add_to(app)
+        self._slots.add_to(app)
+
+    async def _give(self, site: str, slot: int, to: str) -> str:
+        """Have another node take a slot; return the reason if that cannot be."""
+        nodes = dict(enumerate(self._by_site()[site]))
+        give_to = nodes[slot].give_to
+        if nodes[slot].mesh.sites[site].nodes is None:
+            return f"{site} has one node: `cluster:` lets it have several"
+        if give_to is None:
+            return f"slot {slot} does not run at this node"
+        try:
+            await give_to(to)
+        except GivingRefused as error:
+            return str(error)
+        return ""
 
     def _stages_of(self, site: str) -> RepairedSite | None:
         nodes = self._by_site()[site]

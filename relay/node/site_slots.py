@@ -155,7 +155,7 @@ def _combined(slots: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     return whole | {
         "state": slots[worst]["state"],
         "reason": reason and f"slot {worst}: {reason}",
-        "node_pid": slots[worst]["node_pid"],
+        "node_pid": slots[worst].get("node_pid"),
         "links_in": links_of_slots([report.get("links_in", []) for report in reports]),
     }
 

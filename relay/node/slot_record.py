@@ -1,4 +1,4 @@
-"""Record, in a node's folder, of the slots that the states there are of.
+"""Record of the slots that a site's states are of: in the folder of its node, or in its keyspace.
 
 Logs and states cannot be cut otherwise while a node runs, nor by a changed file before its start:
 an exchange would be in another slot than its messages under way, out of order and judged by another
@@ -24,29 +24,42 @@ def keep_slots(folder: Path, site: str, slots: SlotMap) -> None:
     if kept is None and not (folder / STATE).exists():
         if not slots.is_whole:
             folder.mkdir(parents=True, exist_ok=True)
-            content = {"count": slots.count, "place": dict(slots.place)}
-            durable_file.write(folder / SLOT_MAP, json.dumps(content), durable=True)
+            durable_file.write(folder / SLOT_MAP, slots_as_text(slots), durable=True)
         return
-    kept = kept or ONE_SLOT
+    check_slots(site, slots, kept or ONE_SLOT, f"its states in {folder}")
+
+
+def check_slots(site: str, slots: SlotMap, kept: SlotMap, states: str) -> None:
+    """Raise NodeStopped if a site's slots are not those `kept`, of which the `states` are."""
     if kept != slots:
         raise NodeStopped(
-            f"the mesh file cuts {site} into {_text(slots)}, its states in {folder} are of"
-            f" {_text(kept)}: put `slots` and `place` of the site back"
+            f"the mesh file cuts {site} into {_words(slots)}, {states} are of {_words(kept)}: put"
+            " `slots` and `place` of the site back"
         )
+
+
+def slots_as_text(slots: SlotMap) -> str:
+    """Encode slots for a record."""
+    return json.dumps({"count": slots.count, "place": dict(slots.place)}, sort_keys=True)
+
+
+def slots_of_text(text: str) -> SlotMap:
+    """Decode a record. Raises ValueError, KeyError, TypeError."""
+    content = json.loads(text)
+    return SlotMap(int(content["count"]), {**content["place"]})
 
 
 def _kept(folder: Path) -> SlotMap | None:
     file = folder / SLOT_MAP
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return SlotMap(int(content["count"]), {**content["place"]})
+        return slots_of_text(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise NodeStopped(f"{file} cannot be read: {error}; put it back from a copy") from error
 
 
-def _text(slots: SlotMap) -> str:
+def _words(slots: SlotMap) -> str:
     placed = ", ".join(f"{name} in {slot}" for name, slot in sorted(slots.place.items()))
     count = "one slot" if slots.is_whole else f"{slots.count} slots"
     return f"{count} ({placed})" if placed else count

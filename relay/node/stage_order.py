@@ -100,10 +100,12 @@ class StageTasks:
         stages: Stages,
         beside: Callable[[], Mapping[str, Work]],
         reached: Callable[[str], None],
+        is_over: Callable[[], bool],
     ) -> None:
         """Start in order, go on until the node is to end, and end in order. Raises what a task
         raises. `beside` returns further work by name, to run while the log is read; `reached` is
-        called with "running" and "stopping".
+        called with "running" and "stopping"; `is_over` returns False if another run, here or at
+        another node, goes on with the state at once, and so with the ledger.
         """
         before = set(self._tasks)  # the log's task, which ends last
         try:
@@ -121,7 +123,7 @@ class StageTasks:
             reached("stopping")
             stages.packer.stop()
             stages.context.stopping.set()
-            await self._wind_up(stages.housekeeping)
+            await self._wind_up(stages.housekeeping, closes_books=is_over())
         finally:
             begun = [task for name, task in self._tasks.items() if name not in before]
             for task in begun:
@@ -154,7 +156,7 @@ class StageTasks:
                 self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
                 self.is_in_order = False
 
-    async def _wind_up(self, housekeeping: Housekeeping) -> None:
+    async def _wind_up(self, housekeeping: Housekeeping, *, closes_books: bool) -> None:
         """End in order, as far as time allows; work left undone loses nothing."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -169,6 +171,8 @@ class StageTasks:
         if (await asyncio.wait(links, timeout=LINKS_WITHIN_S))[1]:
             self.is_in_order = False
         await housekeeping.mark.store(MARK_WITHIN_S)
+        if not closes_books:
+            return
         try:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):
                 await housekeeping.close_books(THROUGH_WITHIN_S)

@@ -102,11 +102,6 @@ def test_slots_are_part_of_the_revision_and_survive_json() -> None:
         ("slots: 2", "slots: 65", "must be at most 64"),
         ("orders: 3", "orders: 4", "there is no slot 4 at `paris`, whose `slots` is 4"),
         ("orders: 3", "oders: 3", "there is no exchange `oders`"),
-        (
-            "tokyo: {slots: 2}",
-            "tokyo: {slots: 2, cluster: {zookeeper: z:2181, cassandra: {hosts: c:9042}}}",
-            "several slots of a site with a `cluster` are not there yet",
-        ),
     ],
 )
 def test_a_mistake_has_its_reason(written: str, instead: str, mistake: str) -> None:

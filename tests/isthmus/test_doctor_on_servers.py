@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ class Examined:
         folder.mkdir()
         node = NodeInCluster(self.book, "paris", "a", folder)
         opening = node.machine(0).open_state(folder / "state", logging.info)
-        async with contextlib.aclosing(node), opening as held:
+        async with aclosing(node), opening as held:
             holding = asyncio.create_task(held.hold(lambda: None))
             commit = Commit()
             commit.put("of the test", b"")

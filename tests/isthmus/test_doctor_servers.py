@@ -36,7 +36,7 @@ MESH = mesh_of(
     "sites: {paris: {cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}}, tokyo: {}}\n"
 )
 MEMBERS = [ServerAnswer(f"z{number}:2181") for number in range(3)]
-ENSEMBLE = EnsembleFacts(members=MEMBERS, nodes=["a", "b"], owner="a")
+ENSEMBLE = EnsembleFacts(members=MEMBERS, nodes=["a", "b"], owners={0: "a"})
 PLACE = JournalPlace(("c0:9042", "c1:9042", "c2:9042"), "dc1", "paris")
 HOSTS = [
     CassandraHost(address=address, clock_ahead_s=0.1, commitlog_sync="batch")
@@ -49,7 +49,7 @@ JOURNAL = JournalFacts(
     datacenters={"dc1": 3},
     schemas={"v1": list(PLACE.hosts)},
     replication=REPLICATION,
-    slot=SlotFacts(owner="a", row_format=ROW_FORMAT),
+    slots={0: SlotFacts(owner="a", row_format=ROW_FORMAT)},
 )
 GROUP = NodeGroup(EnsemblePlace(tuple(one.address for one in MEMBERS)), PLACE, ("a", "b"))
 AWAY = "[Errno 111] Connect call failed"
@@ -223,7 +223,7 @@ def host(**differs: Any) -> JournalFacts:
             "correct `datacenter:`",
         ),
         (
-            replace(JOURNAL, replication=None, slot=None),
+            replace(JOURNAL, replication=None, slots={}),
             WARNING,
             "paris is not there: the site's first node makes it",
             "CREATE KEYSPACE paris WITH replication = {'class': 'NetworkTopologyStrategy', "
@@ -266,13 +266,13 @@ def host(**differs: Any) -> JournalFacts:
             "add hosts, or have fewer copies",
         ),
         (
-            replace(JOURNAL, slot=SlotFacts(owner="(run it again)", is_command=True)),
+            replace(JOURNAL, slots={0: SlotFacts(owner="(run it again)", is_command=True)}),
             FAULT,
             "no node may take it: (run it again)",
             "do what that says",
         ),
         (
-            replace(JOURNAL, slot=SlotFacts(owner="a", row_format=ROW_FORMAT + 1)),
+            replace(JOURNAL, slots={0: SlotFacts(owner="a", row_format=ROW_FORMAT + 1)}),
             FAULT,
             f"its rows have format {ROW_FORMAT + 1}",
             "install the newer version",
@@ -308,7 +308,7 @@ def test_the_format_of_a_row_is_readable_without_the_rest() -> None:
     ],
 )
 def test_nodes(nodes: list[str], owner: str, grade: Grade, said: str, mend: str) -> None:
-    check(of_nodes(replace(ENSEMBLE, nodes=nodes, owner=owner)), grade, said, mend)
+    check(of_nodes(replace(ENSEMBLE, nodes=nodes, owners={0: owner})), grade, said, mend)
 
 
 def test_a_node_that_is_not_there_is_named_and_the_one_that_is_alone() -> None:
@@ -327,22 +327,36 @@ def test_nodes_without_names_are_counted_all_the_same() -> None:
     )
 
 
+def test_slots_are_counted_by_node_and_those_that_nobody_runs_are_named() -> None:
+    shared = replace(ENSEMBLE, owners={0: "a", 1: "b", 2: "a"})
+    (found,) = of_nodes(shared)
+    assert (found.grade, found.said) == (Grade.OK, "slots: 2 at a, 1 at b")
+    free = replace(ENSEMBLE, owners={0: "a", 1: "", 2: ""})
+    check(of_nodes(free), FAULT, "nobody runs slots 1, 2, though a, b could", "the reason")
+
+
+def test_a_slot_in_its_keyspace_is_named_where_there_are_several() -> None:
+    moved = SlotFacts(owner="(run it again)", is_command=True)
+    several = replace(JOURNAL, slots={0: SlotFacts(owner="a"), 3: moved})
+    check(of_journal(several), FAULT, "slot 3: no node may take it: (run it again)", "says")
+
+
 def test_of_an_ensemble_that_did_not_say_nothing_is_said_of_nodes() -> None:
-    assert not of_nodes(replace(ENSEMBLE, nodes=None, owner=""))
+    assert not of_nodes(replace(ENSEMBLE, nodes=None))
 
 
 SLOT = {"epoch": 3, "rows": 1200, "waiting_bytes": 0, "journal_away_s": None}
 
 
 def node(state: str = "running", **more: Any) -> dict[str, Any]:
-    return {"state": state, "reason": "why", "slot": None, "copy": None, **more}
+    return {"state": state, "reason": "why", "held": [], "copy": None, **more}
 
 
 @pytest.mark.parametrize(
     ("report", "grade", "said", "mend"),
     [
         (
-            node(slot={**SLOT, "journal_away_s": 12.3, "waiting_bytes": 4096}),
+            node(held=[{**SLOT, "journal_away_s": 12.3, "waiting_bytes": 4096}]),
             FAULT,
             "a has not reached Cassandra for 12 s, and delivers nothing: 4,096 bytes wait",
             "see what is said of Cassandra",
@@ -363,9 +377,9 @@ def node(state: str = "running", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_reports_of_nodes(report: dict[str, Any], grade: Grade, said: str, mend: str) -> None:
-    check(of_reports(a=report, b=node(slot=SLOT)), grade, said, mend)
+    check(of_reports(a=report, b=node(held=[SLOT])), grade, said, mend)
 
 
 def test_reports_of_nodes_that_are_well_have_no_finding() -> None:
     following = node("standby", copy={"row": 1199, "followed_s": 0.2})
-    assert not of_reports(a=node(slot=SLOT), b=following, c=node("down"))
+    assert not of_reports(a=node(held=[SLOT]), b=following, c=node("down"))

@@ -14,11 +14,13 @@ from aiohttp import web
 
 from isthmus.node_client import NodeAway, NodeClient
 from isthmus.status import status_of
+from relay.node.site_slots import node_of_slots
 from tests.federation.meshes import TRIANGLE, mesh_of
 from tests.isthmus.test_status_tables import site, tables_text
 
 CLUSTER = "{nodes: [a, b, c], cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}}"
 MESH = mesh_of(TRIANGLE.replace("paris: {}", f"paris: {CLUSTER}"))
+CUT = mesh_of(TRIANGLE.replace("paris: {}", f"paris: {CLUSTER[:-1]}, slots: 3}}"))
 SLOT = {"epoch": 3, "rows": 1200, "waiting_bytes": 0, "journal_away_s": None}
 
 
@@ -81,7 +83,7 @@ async def test_the_running_node_speaks_for_its_site(nodes: _Nodes) -> None:
         "b": "running",
         "c": "down",
     }
-    assert paris["nodes"]["b"]["slot"] == SLOT
+    assert paris["nodes"]["b"]["held"] == [SLOT]
     assert paris["nodes"]["c"]["reason"] == "the node does not answer"
 
 
@@ -96,24 +98,66 @@ async def test_commands_ask_the_running_node(nodes: _Nodes) -> None:
     await nodes.add("a", **standby())
     await nodes.add("b", **site())
     await nodes.add("c", **standby())
-    assert await NodeClient.of(nodes.state, "paris").get("dead") == {"total": 0}
+    client = NodeClient.of(nodes.state, "paris")
+    assert [answer async for answer in client.get("dead")] == [{"total": 0}]
     assert nodes.asked == ["Bearer b"]
 
 
 async def test_commands_say_where_the_node_runs_that_could_answer(nodes: _Nodes) -> None:
     await nodes.add("a", **standby())
     with pytest.raises(NodeAway, match="standing by: b runs the site; run this on the machine of"):
-        await NodeClient.of(nodes.state, "paris").get("dead")
+        await anext(NodeClient.of(nodes.state, "paris").get("dead"))
     with pytest.raises(NodeAway, match="tokyo: its node does not answer here"):
         NodeClient.of(nodes.state, "tokyo")
+
+
+async def test_nodes_that_share_slots_are_one_site(nodes: _Nodes) -> None:
+    stands = {**site(state="standby", reason="why", copy={"row": 1, "followed_s": 0.2})}
+    one = site(delivered=3, slot=SLOT, orders_kept=True)
+    other = site(delivered=4, slot=SLOT)
+    await nodes.add("a", **node_of_slots([one, stands, stands]))
+    await nodes.add("b", **node_of_slots([stands, other, other]))
+    paris = (await status_of(CUT, nodes.state)).content["sites"]["paris"]
+    assert (paris["state"], paris["delivered"]) == ("running", 11)
+    assert [slot["delivered"] for slot in paris["slots"]] == [3, 4, 4]
+    assert {name: node["slots"] for name, node in paris["nodes"].items()} == {
+        "a": [0],
+        "b": [1, 2],
+    }
+    assert paris["nodes"]["a"]["copy"]["followed_s"] == 0.2
+
+
+async def test_a_site_with_a_slot_that_nobody_runs_stands_by(nodes: _Nodes) -> None:
+    stands = site(state="standby", reason="standing by: nobody runs slot 2")
+    await nodes.add("a", **node_of_slots([site(slot=SLOT), site(slot=SLOT), stands]))
+    report = await status_of(CUT, nodes.state)
+    paris = report.content["sites"]["paris"]
+    assert paris["state"] == "standby"
+    assert paris["reason"] == "slot 2: standing by: nobody runs slot 2"
+    assert not report.all_running
+
+
+async def test_commands_ask_every_node_that_runs_a_slot(nodes: _Nodes) -> None:
+    stands = site(state="standby", reason="standing by: far runs slot 2")
+    await nodes.add("a", **node_of_slots([site(), stands, stands]))
+    await nodes.add("b", **node_of_slots([stands, site(), stands]))
+    found = []
+    with pytest.raises(NodeAway, match="not of slot 2: its node here is standing by: far runs"):
+        found += [answer async for answer in NodeClient.of(nodes.state, "paris").get("dead")]
+    assert nodes.asked == ["Bearer a", "Bearer b"]
 
 
 def test_the_table_has_the_nodes_of_sites_that_have_several() -> None:
     away = {**SLOT, "journal_away_s": 12.3, "waiting_bytes": 4096}
     found = {
-        "a": {"state": "running", "reason": "", "slot": SLOT},
-        "b": {"state": "standby", "reason": "standing by: a runs the site", "slot": None},
-        "c": {"state": "running", "reason": "", "slot": away},
+        "a": {"state": "running", "reason": "", "slots": [0], "held": [SLOT]},
+        "b": {
+            "state": "standby",
+            "reason": "standing by: a runs the site",
+            "slots": [],
+            "held": [],
+        },
+        "c": {"state": "running", "reason": "", "slots": [0], "held": [away]},
     }
     text = tables_text({"paris": site(nodes=found), "tokyo": site()}, width=120)
     for words in (

@@ -16,7 +16,7 @@ MANY = 20_000
 
 
 def _epochs(nodes: dict[str, Any]) -> set[int]:
-    return {node["slot"]["epoch"] for node in nodes.values() if node["slot"] is not None}
+    return {slot["epoch"] for node in nodes.values() for slot in node["held"]}
 
 
 @pytest.mark.parametrize("members", [2, 3])
@@ -53,18 +53,18 @@ async def test_without_a_quorum_of_cassandra_nothing_is_announced_and_all_comes_
     runs, _ = await two_nodes.running()
     with frozen(*two_nodes.servers.cassandra[1:]):
         await two_nodes.until_nodes(
-            lambda nodes: nodes[runs]["slot"]["journal_away_s"] is not None, "Cassandra is missed"
+            lambda nodes: nodes[runs]["held"][0]["journal_away_s"] is not None,
+            "Cassandra is missed",
         )
         before = two_nodes.arrived
         await two_nodes.traffic.more(MANY)
         # What was announced before, of each of the flows of both neighbours.
         assert two_nodes.arrived <= before + 2 * ANNOUNCED_AT_MOST
-        slot = (await two_nodes.nodes())[runs]["slot"]
+        (slot,) = (await two_nodes.nodes())[runs]["held"]
         assert slot["waiting_bytes"] < 64 * 2**20
     await two_nodes.until_nodes(
         lambda nodes: any(
-            node["slot"] is not None and node["slot"]["journal_away_s"] is None
-            for node in nodes.values()
+            slot["journal_away_s"] is None for node in nodes.values() for slot in node["held"]
         ),
         "Cassandra is back",
     )

@@ -14,6 +14,7 @@ from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.several_nodes import SiteServers
+from tests.journeys.supervised_mesh import isthmus
 from tests.waiting import until
 
 SITE = "tokyo"
@@ -35,6 +36,11 @@ class SharedSlots:
         nodes = (await self.mesh.status())["sites"][SITE].get("nodes", {})
         return {name: node["slots"] for name, node in nodes.items() if node.get("slots")}
 
+    async def states(self) -> set[str]:
+        """The states of all slots, each where it runs."""
+        slots = (await self.mesh.status())["sites"][SITE]["slots"]
+        return {slot["state"] for slot in slots}
+
     async def evens_out(self, *nodes: str) -> dict[str, list[int]]:
         """Wait until these nodes have all slots, as many each as can be, and all runs."""
         shares: dict[str, list[int]] = {}
@@ -47,7 +53,8 @@ class SharedSlots:
             return all_slots == list(range(SLOTS)) and max(counts) - min(counts) <= 1
 
         await until(is_even, lambda: f"{nodes} share: {shares}\n{self.mesh.logs()}", 120)
-        await self.mesh.running()
+        if await self.states() != {"paused"}:
+            await self.mesh.running()
         return shares
 
 
@@ -73,7 +80,18 @@ async def shared_slots(
         await mesh.close()
 
 
-@pytest.mark.parametrize("shared_slots", ["complete"], indirect=True)
+RING, COMPLETE, HUB = "ring", "complete", {"hub": SITE}
+
+
+@pytest.mark.parametrize(
+    "shared_slots",
+    [
+        pytest.param(COMPLETE, id="complete"),
+        pytest.param(RING, id="ring", marks=pytest.mark.long),
+        pytest.param(HUB, id="hub", marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
 async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
     shared_slots: SharedSlots,
 ) -> None:
@@ -93,3 +111,47 @@ async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
     await traffic.end()
     await traffic.arrived(within_s=120)
     traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * 2 if SITE in (site, origin) else 0)
+
+
+@pytest.mark.parametrize("shared_slots", [COMPLETE], indirect=True)
+async def test_orders_reach_all_nodes_and_a_slot_moves_where_it_is_told(
+    shared_slots: SharedSlots,
+) -> None:
+    mesh, traffic = shared_slots.mesh, shared_slots.traffic
+    mesh.start_node(SITE, "b")
+    before = await shared_slots.evens_out("a", "b")
+    moved = before["a"][0]
+    code, said = await isthmus(mesh, "slots", "--site", SITE, "--move", str(moved), "--to", "b")
+    assert code == 0, said
+    assert f"b runs slot {moved}" in said
+    assert moved in (await shared_slots.shares())["b"]
+    code, said = await isthmus(mesh, "slots", "--site", SITE, "--move", str(moved), "--to", "c")
+    assert code == 1, said
+    assert "there is no node c; the site has a, b now" in said
+    code, said = await isthmus(mesh, "pause", "--site", SITE)
+    assert code == 0, said
+    assert await shared_slots.states() == {"paused"}
+    # The node with the order ends: the others keep it.
+    first = next(node for node, slots in (await shared_slots.shares()).items() if 0 in slots)
+    other = {"a": "b", "b": "a"}[first]
+    assert mesh.stop(f"{SITE}/{first}") == 0
+    await shared_slots.evens_out(other)
+    assert await shared_slots.states() == {"paused"}
+    code, said = await isthmus(mesh, "resume", "--site", SITE)
+    assert code == 0, said
+    await mesh.running()
+    await traffic.more(300)
+    async with at(mesh, "paris", SITE, "lima") as (paris, tokyo, lima):
+        arrived = await tokyo.listen("prices")
+        for number in range(20):
+            both = letter(b"both %d" % number, f"00000000-0000-4000-8000-{number:012}")
+            await asyncio.gather(paris.post("prices", both), lima.post("prices", both))
+
+        def came() -> list[bytes]:
+            return sorted(one.body for one in arrived.got if one.body.startswith(b"both "))
+
+        await until(lambda: len(came()) == 20, mesh.logs, 60)
+        await traffic.end()
+        await traffic.arrived(within_s=120)
+        assert came() == sorted(b"both %d" % number for number in range(20))
+    traffic.check(lambda site, origin: 0)

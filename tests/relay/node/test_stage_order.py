@@ -95,6 +95,7 @@ class Run:
         self.stages = Noted()
         self.ending = asyncio.Event()
         self.reached: list[str] = []
+        self.is_over = True
         self.tasks = StageTasks("tokyo", self.ending)
         self.log_ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks.begin("log", self._log())
@@ -104,7 +105,12 @@ class Run:
 
     def begin(self) -> asyncio.Task[None]:
         return asyncio.create_task(
-            self.tasks.run(cast(Stages, self.stages), self.stages.beside, self.reached.append)
+            self.tasks.run(
+                cast(Stages, self.stages),
+                self.stages.beside,
+                self.reached.append,
+                lambda: self.is_over,
+            )
         )
 
     async def until_idle(self) -> None:
@@ -160,6 +166,19 @@ async def test_the_end_is_packer_and_deliverer_then_links_then_mark_and_ledger()
         "gauge has ended",
     ]
     assert run.reached == ["running", "stopping"]
+
+
+@in_virtual_time
+async def test_a_run_that_another_one_follows_at_once_leaves_the_ledger_to_it() -> None:
+    run = Run()
+    run.is_over = False
+    running = run.begin()
+    run.stages.has_decided.set()
+    await run.until_idle()
+    run.ending.set()
+    await running
+    assert "mark" in run.stages.done
+    assert "ledger" not in run.stages.done
 
 
 def test_what_a_stage_ends_with_while_its_node_stops_is_logged_and_raised(

@@ -1,0 +1,193 @@
+"""`isthmus nodes` and `isthmus slots`: who runs which part of a site, and orders to move it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from federation.mesh import Mesh, Site
+from isthmus.display import table_of
+from isthmus.known.known_meshes import mesh_or_known
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    EXIT_USAGE,
+    AsJson,
+    MeshFile,
+    StateFolder,
+    exit_with,
+    site_or_exit,
+)
+from isthmus.status import status_of
+from relay.node.site_folder import STANDBY
+
+MOVED_WITHIN_S = 60.0
+POLL_S = 0.2
+Sites = Annotated[
+    list[str] | None, typer.Option("--site", help="Of this site; of all, if left out.")
+]
+
+
+def nodes(
+    file: MeshFile, site: Sites = None, state: StateFolder = DEFAULT_STATE, as_json: AsJson = False
+) -> None:
+    """Show the nodes of sites with several: what each runs, and how far its copies are.
+
+    Nodes on other machines are not seen: run this there too. Exit status 0 when every node of this
+    machine answers, 1 when not.
+
+    Example: isthmus nodes mesh.yaml --site paris
+    """
+    mesh = mesh_or_known(file, state, site or ())
+    found = {
+        name: _part(mesh, state, name).get("nodes", {}) for name in _sites_or_exit(file, mesh, site)
+    }
+    if as_json:
+        typer.echo(json.dumps({"sites": found}, indent=1))
+    else:
+        table = table_of("nodes", "site", "node", "state", "runs", ">copy behind", "of note")
+        for name, several in found.items():
+            for node, report in several.items():
+                table.add_row(name, node, report["state"], *_of_node(mesh.sites[name], report))
+        _print(table, "no site here has several nodes")
+    if any(node["pid"] is None for several in found.values() for node in several.values()):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _of_node(site: Site, report: Mapping[str, Any]) -> tuple[str, str, str]:
+    runs = ", ".join(map(str, report["slots"]))
+    if site.slots.is_whole and runs:
+        runs = "the site"
+    followed_s = (report["copy"] or {}).get("followed_s")
+    return runs, "" if followed_s is None else f"{followed_s:.1f} s", escape(report["reason"])
+
+
+def slots(
+    file: MeshFile,
+    site: Sites = None,
+    move: Annotated[
+        int | None, typer.Option("--move", metavar="SLOT", help="A slot to move, with --to.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NODE", help="The node that is to have it.")
+    ] = None,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the slots of sites, with the node that runs each; or move a slot to another node.
+
+    A moved slot stays where an operator put it for as long as that node lives; other slots follow
+    the number of nodes. Run a move on the machine of the node that runs the slot. It returns once
+    the slot runs there.
+
+    Exit status 0 when every slot runs, or the move was made; 1 when not.
+
+    Example: isthmus slots mesh.yaml --site paris --move 3 --to paris-b
+    """
+    mesh = mesh_or_known(file, state, site or ())
+    names = _sites_or_exit(file, mesh, site)
+    if (move is None) != (to is None):
+        exit_with("say both: --move SLOT --to NODE", EXIT_USAGE)
+    if move is not None and to is not None:
+        if site is None or len(site) != 1:
+            exit_with("say which site: --site SITE", EXIT_USAGE)
+        _move(mesh, state, site[0], move, to)
+    found = {name: _slots_of(mesh, state, name) for name in names}
+    if as_json:
+        typer.echo(json.dumps({"sites": found}, indent=1))
+    else:
+        table = table_of(
+            *("slots", "site", ">slot", "exchanges", "node", "state"),
+            ">epoch",
+            ">journal",
+            "of note",
+        )
+        for name, several in found.items():
+            for slot in several:
+                shared = slot["shared"] or {}
+                table.add_row(
+                    name,
+                    str(slot["slot"]),
+                    escape(", ".join(slot["exchanges"])),
+                    slot["node"] or "",
+                    slot["state"],
+                    str(shared.get("epoch", "")),
+                    str(shared.get("rows", "")),
+                    escape(slot["reason"]),
+                )
+        _print(table, "no site here has several slots or nodes")
+    if any(slot["state"] in (STANDBY, "down") for several in found.values() for slot in several):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _sites_or_exit(file: Path, mesh: Mesh, sites: list[str] | None) -> list[str]:
+    """Return the named sites; without any all that have several slots or nodes."""
+    if sites:
+        site_or_exit(file, mesh, *sites)
+        return sites
+    several = [one for one in mesh.sites.values() if one.nodes or not one.slots.is_whole]
+    return [one.name for one in several]
+
+
+def _part(mesh: Mesh, state: Path, site: str) -> dict[str, Any]:
+    """Return a site's part of the status report."""
+    part: dict[str, Any] = asyncio.run(status_of(mesh, state)).content["sites"][site]
+    return part
+
+
+def _slots_of(mesh: Mesh, state: Path, site: str) -> list[dict[str, Any]]:
+    """Return what is known of each slot of a site, the first slot's first."""
+    part, slots = _part(mesh, state, site), mesh.sites[site].slots
+    nodes = part.get("nodes", {})
+    runs = {slot: name for name, node in nodes.items() for slot in node["slots"]}
+    return [
+        {
+            "slot": number,
+            "exchanges": [name for name in mesh.exchanges if slots.of(name) == number],
+            "node": runs.get(number),
+            "state": report["state"],
+            "reason": report["reason"],
+            "shared": report.get("slot"),
+        }
+        for number, report in enumerate(part.get("slots", [part]))
+    ]
+
+
+def _move(mesh: Mesh, state: Path, site: str, slot: int, to: str) -> None:
+    """Move a slot, and wait until it runs; end the command if that fails."""
+    if not 0 <= slot < mesh.sites[site].slots.count:
+        exit_with(f"{site} has slots 0 to {mesh.sites[site].slots.count - 1}", EXIT_USAGE)
+    try:
+        client = NodeClient.of(state, site)
+        asyncio.run(client.order(slot, f"slots/{slot}/give", {"to": to}))
+    except (NodeAway, NodeSaysNo) as error:
+        exit_with(str(error), EXIT_FAULT)
+    limit = time.monotonic() + MOVED_WITHIN_S
+    while time.monotonic() < limit:
+        found = _slots_of(mesh, state, site)[slot]
+        if found["node"] == to and found["state"] not in (STANDBY, "starting", "down"):
+            typer.echo(f"{site}: {to} runs slot {slot}", err=True)
+            return
+        time.sleep(POLL_S)
+    exit_with(
+        f"{site}: slot {slot} does not run at {to} within {MOVED_WITHIN_S:g} s: if that node is on"
+        " another machine, run `isthmus slots` there",
+        EXIT_FAULT,
+    )
+
+
+def _print(table: Table, if_none: str) -> None:
+    if table.row_count:
+        Console().print(table)
+    else:
+        typer.echo(if_none)

@@ -1,0 +1,291 @@
+"""Nodes that share the slots of a site: slots even out, rest, and follow who is there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dedup.journal.journal import SlotGone
+from dedup.journal.memory_journal import MemoryJournal, SlotRows
+from dedup.journal.slot_copy import COPY, SlotCopy
+from dedup.memory_store import MemoryStore
+from dedup.store import Changes
+from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
+from relay.cluster.shared_state import shared
+from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.cluster.slot_turns import CopyProgress, SlotTurns
+from relay.node.machine import GivingRefused
+from tests.virtual_time import in_virtual_time, let_pass
+
+TABLES = ("rows",)
+SESSION_S = 2.0
+SLOTS = 8
+GiveTo = Callable[[str], Awaitable[None]]
+
+
+class Site:
+    """What the nodes of a site share."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.slots = [SlotRows() for _ in range(SLOTS)]
+        self.nodes: dict[str, Node] = {}
+        self.lives = 0
+        self.taken = 0
+        """Number of times that a node has taken a slot."""
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            self.nodes[name] = Node(self, name)
+
+    @property
+    def shares(self) -> dict[str, list[int]]:
+        """The slots of each node."""
+        return {name: sorted(node.held) for name, node in self.nodes.items()}
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of slots of the nodes, if all slots are held once."""
+        held = sorted(slot for slots in self.shares.values() for slot in slots)
+        assert held == list(range(SLOTS)), self.shares
+        return sorted(map(len, self.shares.values()))
+
+    async def stop(self) -> None:
+        for name in list(self.nodes):
+            await self.nodes[name].stop()
+
+
+class Node:
+    """A node that runs in turn whatever slots it gets."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.name = name
+        self.held: dict[int, GiveTo] = {}
+        self.coordination = MemoryCoordination(site.ensemble)
+        site.lives += 1
+        member = ClusterMember(name, f"life {site.lives}", name)
+        self._entries = SiteEntries(self.coordination, member, SLOTS, SESSION_S)
+        self._site = site
+        self.journals = [MemoryJournal(rows) for rows in site.slots]
+        self._tasks = [asyncio.create_task(self._live(slot)) for slot in range(SLOTS)]
+
+    async def _live(self, slot: int) -> None:
+        @asynccontextmanager
+        async def connect(_: Callable[[str], None]) -> AsyncIterator[SlotTurns]:
+            yield SlotTurns(
+                slot=slot,
+                site=self._entries,
+                journal=self.journals[slot],
+                random_bytes=random.Random(f"{self.name}{slot}").randbytes,
+                random=random.Random(f"{self.name}{slot}").random,
+            )
+
+        store = MemoryStore((*TABLES, COPY))
+
+        def copy(_: Path) -> SlotCopy:
+            nonlocal store
+            store = store.reopen()
+            return SlotCopy(store, TABLES)
+
+        open_state = shared(connect, copy, CopyProgress())
+        while True:
+            try:
+                async with open_state(Path(), lambda reason: None) as held:
+                    assert held.give_to is not None
+                    self._site.taken += 1
+                    self.held[slot] = held.give_to
+                    over = asyncio.Event()
+                    holding = asyncio.create_task(held.hold(over.set))
+                    ending = asyncio.create_task(over.wait())
+                    try:
+                        held.store.write(Changes())
+                        await asyncio.wait({holding, ending}, return_when="FIRST_COMPLETED")
+                        if holding.done():
+                            holding.result()
+                    finally:
+                        del self.held[slot]
+                        holding.cancel()
+                        ending.cancel()
+            except SlotGone:
+                continue
+
+    async def stop(self) -> None:
+        """End in order."""
+        del self._site.nodes[self.name]
+        await self._end()
+        await self.coordination.close()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def kill(self) -> None:
+        """End at once; the session lasts a while."""
+        del self._site.nodes[self.name]
+        self.coordination.vanish()
+        await self._end()
+        asyncio.get_running_loop().call_later(SESSION_S, self.coordination.expire)
+
+
+@in_virtual_time
+async def test_nodes_that_start_together_share_the_slots_without_a_move() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(SESSION_S + 3)
+    assert site.counts == [2, 3, 3]
+    before = site.shares
+    await let_pass(120)
+    assert site.shares == before
+    assert site.taken == SLOTS
+    await site.stop()
+
+
+@in_virtual_time
+async def test_slots_even_out_one_by_one_as_nodes_come_and_then_rest() -> None:
+    site = Site()
+    site.start("a")
+    await let_pass(SESSION_S + 1)
+    assert site.counts == [SLOTS]
+    site.start("b")
+    await let_pass(60)
+    assert site.counts == [4, 4]
+    assert site.taken == SLOTS + 4
+    site.start("c")
+    await let_pass(60)
+    assert site.counts == [2, 3, 3]
+    assert site.taken == SLOTS + 4 + 2
+    await let_pass(100)
+    assert site.taken == SLOTS + 4 + 2
+    await site.stop()
+
+
+@in_virtual_time
+async def test_the_slots_of_a_dead_node_are_shared_out_when_its_session_ends() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    taken = site.taken
+    lost = len(site.nodes["b"].held)
+    await site.nodes["b"].kill()
+    await let_pass(SESSION_S + 0.5)
+    assert site.counts == [4, 4]
+    assert site.taken == taken + lost
+    await site.stop()
+
+
+@in_virtual_time
+async def test_the_slots_of_a_node_that_ends_in_order_are_taken_at_once() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    await site.nodes["b"].stop()
+    await let_pass(0.5)
+    assert site.counts == [4, 4]
+    await site.nodes["a"].stop()
+    await let_pass(0.5)
+    assert site.counts == [SLOTS]
+    await site.stop()
+
+
+@in_virtual_time
+async def test_nothing_moves_when_all_sessions_expire_at_once() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    before, taken = site.shares, site.taken
+    for _ in range(5):
+        site.ensemble.expire_all()
+        await let_pass(7)
+    assert (site.shares, site.taken) == (before, taken)
+    await site.stop()
+
+
+@in_virtual_time
+async def test_an_operator_moves_a_slot_which_then_stays_until_that_node_is_gone() -> None:
+    site = Site()
+    site.start("a", "b")
+    await let_pass(20)
+    moved = list(site.nodes["a"].held)[:2]
+    for slot in moved:
+        await site.nodes["a"].held[slot]("b")
+        await let_pass(1)
+    assert site.counts == [2, 6]
+    await let_pass(60)
+    # Of those that were not moved by hand some may go back.
+    assert site.counts == [4, 4]
+    assert set(moved) <= set(site.nodes["b"].held)
+    await site.nodes["b"].stop()
+    await let_pass(1)
+    assert site.counts == [SLOTS]
+    await site.stop()
+
+
+@in_virtual_time
+async def test_a_slot_goes_to_no_node_that_is_not_there_or_not_up_to_date() -> None:
+    site = Site()
+    site.start("a")
+    await let_pass(5)
+    give = site.nodes["a"].held[0]
+    with pytest.raises(GivingRefused, match="there is no node b; the site has a now"):
+        await give("b")
+    with pytest.raises(GivingRefused, match="a has slot 0"):
+        await give("a")
+    site.start("b")
+    for journal in site.nodes["b"].journals:
+        journal.trouble.away = True
+    await let_pass(5)
+    with pytest.raises(GivingRefused, match="b has not read the journal of slot 0 to its end"):
+        await give("b")
+    site.ensemble.away = True
+    with pytest.raises(GivingRefused, match="nobody knows which nodes are there"):
+        await give("b")
+    await let_pass(60)
+    assert site.shares == {"a": list(range(SLOTS)), "b": []}
+    site.ensemble.away = False
+    await site.stop()
+
+
+@in_virtual_time
+async def test_a_node_without_the_journal_does_not_keep_a_slot_from_others() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    for journal in site.nodes["b"].journals:
+        journal.trouble.away = True
+    await site.nodes["a"].kill()
+    await let_pass(3 * SESSION_S)
+    held = {slot for node in site.nodes.values() for slot in node.held}
+    assert held == set(range(SLOTS))
+    await site.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("seed", range(20))
+async def test_all_slots_are_held_once_however_nodes_come_and_go(seed: int) -> None:
+    site, chance = Site(), random.Random(seed)
+    names = list("abcd")
+    site.start("a")
+    for _ in range(12):
+        await let_pass(chance.uniform(0, 8))
+        absent = [name for name in names if name not in site.nodes]
+        what = chance.choice(("start", "stop", "kill", "expire"))
+        if what == "start" or len(site.nodes) < 2:
+            site.start(*absent[:1])
+        elif what == "expire":
+            site.ensemble.expire_all()
+        else:
+            node = site.nodes[chance.choice(list(site.nodes))]
+            await (node.stop() if what == "stop" else node.kill())
+    await let_pass(90)
+    counts = site.counts
+    assert max(counts) - min(counts) <= 1
+    taken = site.taken
+    await let_pass(60)
+    assert site.taken == taken, "they rest"
+    await site.stop()
