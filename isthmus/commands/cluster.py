@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +41,7 @@ cluster = typer.Typer(
     no_args_is_help=True, help="Move a site's state into a cluster of several nodes, or back."
 )
 Site = Annotated[str, typer.Option("--site", help="The site, which has a `cluster:` in FILE.")]
-Move = Callable[[Path, "MoveAccess", Callable[[int], None]], Awaitable[int]]
+Move = Callable[[Path, Sequence["MoveAccess"], Callable[[int], None]], Awaitable[int]]
 
 
 @cluster.command()
@@ -55,9 +55,9 @@ def begin(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> Non
 
     Example: isthmus cluster begin mesh.yaml --site paris
     """
-    from relay.cluster.moving import move_in
+    from relay.cluster.moving import move_all_in
 
-    keys = _move(file, site, state, move_in)
+    keys = _move(file, site, state, move_all_in)
     typer.echo(f"{site}: {counted(keys, 'key')} moved; start its nodes: `isthmus relay --node`")
 
 
@@ -70,9 +70,9 @@ def end(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> None:
 
     Example: isthmus cluster end mesh.yaml --site paris
     """
-    from relay.cluster.moving import move_out
+    from relay.cluster.moving import move_all_out
 
-    keys = _move(file, site, state, move_out)
+    keys = _move(file, site, state, move_all_out)
     typer.echo(
         f"{site}: {counted(keys, 'key')} moved; take `nodes:` and `cluster:` out of {file}, then"
         f" start its node: `isthmus relay {file} --site {site}`"
@@ -86,12 +86,14 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     if mesh.sites[site].nodes is None:
         exit_with(f"{site} has no `cluster:` in {file}", EXIT_USAGE)
     book = address_book_or_exit(mesh, state)
-    folder = site_folder(state, site)
+    folder, slots = site_folder(state, site), mesh.sites[site].slots
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
         from relay.cluster.moving import MoveAccess, MoveRefused
         from relay.cluster.site_cluster import SharedServers, cluster_of
         from relay.node.process import only_process
+        from relay.node.slot_record import check_slots, keep_slots
+        from relay.node.start import NodeStopped
     except ImportError as error:
         exit_without_cluster_parts(site, error)
 
@@ -105,25 +107,30 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
             servers = SharedServers(cluster_of(book, site))
             connected.push_async_callback(servers.close)
             coordination = servers.coordination()
-            journal = await servers.journal(0, waits)
+            kept = await servers.kept_slots(slots, waits)
+            check_slots(site, slots, kept, "the states in its cluster")
+            accesses = [
+                MoveAccess(
+                    journal=await servers.journal(slot, waits),
+                    coordination=coordination,
+                    run=lambda: os.urandom(16),
+                    retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
+                )
+                for slot in range(slots.count)
+            ]
             while coordination.steady_since is None:
                 await asyncio.sleep(0.05)
             reaching.reschedule(None)
-            access = MoveAccess(
-                journal=journal,
-                coordination=coordination,
-                run=lambda: os.urandom(16),
-                retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
-            )
-            return await move(folder, access, _progress_of(site))
+            return await move(folder, accesses, _progress_of(site))
 
     moved, reason = 0, ""
     try:
         with only_process(folder):
+            keep_slots(folder, site, slots)
             moved = asyncio.run(run())
     except TimeoutError:
         reason = f"Cassandra or ZooKeeper does not answer within {REACHED_WITHIN_S:g} s"
-    except (CoordinationAway, CoordinationRefused, MoveRefused) as error:
+    except (CoordinationAway, CoordinationRefused, MoveRefused, NodeStopped) as error:
         reason = str(error)
     except (StoreError, AddressError, PasswordMissing, OSError) as error:
         reason = str(error)

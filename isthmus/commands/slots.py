@@ -102,6 +102,11 @@ def slots(
         if site is None or len(site) != 1:
             exit_with("say which site: --site SITE", EXIT_USAGE)
         _move(mesh, state, site[0], move, to)
+        if as_json:
+            typer.echo(json.dumps({"site": site[0], "slot": move, "node": to}))
+        else:
+            typer.echo(f"{site[0]}: {to} runs slot {move}")
+        return
     found = {name: _slots_of(mesh, state, name) for name in names}
     if as_json:
         typer.echo(json.dumps({"sites": found}, indent=1))
@@ -176,7 +181,6 @@ def _move(mesh: Mesh, state: Path, site: str, slot: int, to: str) -> None:
     while time.monotonic() < limit:
         found = _slots_of(mesh, state, site)[slot]
         if found["node"] == to and found["state"] not in (STANDBY, "starting", "down"):
-            typer.echo(f"{site}: {to} runs slot {slot}", err=True)
             return
         time.sleep(POLL_S)
     exit_with(

@@ -131,11 +131,14 @@ def prometheus_text(report: dict[str, Any]) -> str:
 
 
 def _slot_numbers(figures: dict[str, Any], labels: str) -> list[str]:
-    """Figures of a node among several of its site: of the slot if it runs the site, of its copy if
-    it stands by.
+    """Figures of a node among several of its site, of each slot by itself: of the slot if the node
+    runs the slot, of its copy if it stands by.
     """
     if "takeovers" not in figures:
         return []
+    if "slots" in figures:
+        parts = enumerate(figures["slots"])
+        return [line for n, own in parts for line in _slot_numbers(own, f'{labels},slot="{n}"')]
     slot = figures.get("slot")
     lines = [f"isthmus_slot_held{{{labels}}} {int(slot is not None)}"]
     if slot is not None:

@@ -3,7 +3,7 @@
 A move takes the slot as a node does, under a name that no node may follow. So a move that is cut
 short leaves a state that nobody runs on, and is made again as a whole. A state that moves in is
 marked in its folder before any node may take it from the journal, and a state that moves out is in
-its folder before the journal's is given up.
+its folder before the journal's is given up. Slots move one after the other, the first slot last.
 
 moved.json      {"format": 1, "to": "the journal of the site's cluster", "is_there": true}
                 `is_there`: false while the move is under way
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from relay import crash_points
 from relay.cluster.coordination import Coordination
 from relay.node.machine import open_store
 from relay.node.shared_files import drop_files, put_file, write_files
-from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, SLOT_MAP, STATE
+from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, STATE, slot_folder
 from relay.operator.gaps import GAPS_FILE
 from relay.operator.holds import HOLDS_FILE
 from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, NodeState
@@ -61,16 +61,47 @@ class MoveRefused(Exception):
     """The state is not to be moved; nothing was changed."""
 
 
+async def move_all_in(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
+    """Move the states of all slots of a site in, from the site's `folder`; return their number of
+    keys. Raises as `move_in`.
+    """
+    moved = 0
+    # The first slot's folder is the site's: its mark says that all have moved.
+    for number in reversed(range(len(slots))):
+        own = slot_folder(folder, number)
+        if number and (own / MOVED).exists() and _is_there(own):
+            continue  # by a move that was cut short
+        moved += await move_in(own, slots[number], _beside(moved, progress))
+    return moved
+
+
+async def move_all_out(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
+    """Move the states of all slots of a site out, into the site's `folder`; return their number of
+    keys. Raises as `move_out`.
+    """
+    moved = 0
+    for number in reversed(range(len(slots))):
+        own, slot = slot_folder(folder, number), slots[number]
+        own.mkdir(parents=True, exist_ok=True)
+        before = await until_known(slot.journal.ownership, slot.retry)
+        is_out = before is not None and before.owner.node == MOVED_OUT
+        if number and is_out and (own / STATE).exists() and not (own / MOVED).exists():
+            continue  # by a move that was cut short
+        moved += await move_out(own, slot, _beside(moved, progress))
+    return moved
+
+
+def _beside(moved: int, progress: Progress) -> Progress:
+    """Return a callback for one slot, where the slots before had so many keys."""
+    return lambda keys: progress(moved + keys)
+
+
 async def move_in(folder: Path, slot: MoveAccess, progress: Progress) -> int:
-    """Move the state in the site's `folder` into the journal; return its number of keys. The folder
+    """Move the state in a slot's `folder` into the journal; return its number of keys. The folder
     must be no other process's. Raises MoveRefused, StoreError, CoordinationAway.
     """
     if not (folder / STATE).exists():
         raise MoveRefused(f"there is no state in {folder / STATE}")
-    if (folder / SLOT_MAP).exists():
-        raise MoveRefused(
-            f"the states in {folder} are of several slots, which a cluster cannot have yet"
-        )
     await _check_nodes(slot.coordination)
     before = await until_known(slot.journal.ownership, slot.retry)
     if before is not None and before.owner.node not in (MOVING_IN, MOVED_OUT):
@@ -120,7 +151,7 @@ async def _write_all(folder: Path, source: Store, store: JournaledStore, progres
 
 
 async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
-    """Move the state from the journal into the site's `folder`; return its number of keys. No node
+    """Move the state from the journal into a slot's `folder`; return its number of keys. No node
     can take the slot afterwards. Raises MoveRefused, StoreError, CoordinationAway.
     """
     await _check_nodes(slot.coordination)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,18 +34,23 @@ def is_refused(mesh: LiveMesh, reason: str, *arguments: str) -> None:
     assert reason in done.stderr
 
 
+@pytest.mark.parametrize("slots", [1, 3])
 async def test_a_site_gets_several_nodes_and_has_one_again_and_loses_nothing(
-    site_servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
+    slots: int, site_servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
 ) -> None:
-    mesh = await live_mesh("paris", SITE, "sydney", topology={"hub": SITE})
-    sites = dict(mesh.document["sites"])
+    alone: dict[str, Any] = {"slots": slots}
+    sites: dict[str, Any] = {"paris": {}, SITE: alone, "sydney": {}}
+    mesh = await live_mesh(*sites, topology={"hub": SITE}, sites=sites)
     mesh.start_each()
     await mesh.running()
     traffic = load(mesh, per_second=250.0)
     await traffic.start()
     await traffic.more(3_000)
 
-    mesh.document["sites"] = {**sites, SITE: {"nodes": NODES, "cluster": site_servers.keys}}
+    mesh.document["sites"] = {
+        **sites,
+        SITE: {**alone, "nodes": NODES, "cluster": site_servers.keys},
+    }
     mesh.write()
     file = str(mesh.file)
     is_refused(mesh, "in use by process", "cluster", "begin", file)
@@ -61,7 +67,10 @@ async def test_a_site_gets_several_nodes_and_has_one_again_and_loses_nothing(
     mesh.write()
     is_refused(mesh, "its state has moved into a cluster", "relay", file)
     is_refused(mesh, "and is not lost", "recover", file)
-    mesh.document["sites"] = {**sites, SITE: {"nodes": NODES, "cluster": site_servers.keys}}
+    mesh.document["sites"] = {
+        **sites,
+        SITE: {**alone, "nodes": NODES, "cluster": site_servers.keys},
+    }
     mesh.write()
     for node in NODES:
         assert mesh.stop(f"{SITE}/{node}") == 0

@@ -41,8 +41,8 @@ class SharedSlots:
         slots = (await self.mesh.status())["sites"][SITE]["slots"]
         return {slot["state"] for slot in slots}
 
-    async def evens_out(self, *nodes: str) -> dict[str, list[int]]:
-        """Wait until these nodes have all slots, as many each as can be, and all runs."""
+    async def evens_out(self, *nodes: str, state: str = "running") -> dict[str, list[int]]:
+        """Wait until these nodes have all slots, as many each as can be, in a state."""
         shares: dict[str, list[int]] = {}
 
         async def is_even() -> bool:
@@ -50,11 +50,10 @@ class SharedSlots:
             shares = await self.shares()
             counts = [len(shares.get(node, ())) for node in nodes]
             all_slots = sorted(slot for slots in shares.values() for slot in slots)
-            return all_slots == list(range(SLOTS)) and max(counts) - min(counts) <= 1
+            is_shared = all_slots == list(range(SLOTS)) and max(counts) - min(counts) <= 1
+            return is_shared and await self.states() == {state}
 
         await until(is_even, lambda: f"{nodes} share: {shares}\n{self.mesh.logs()}", 120)
-        if await self.states() != {"paused"}:
-            await self.mesh.running()
         return shares
 
 
@@ -135,8 +134,7 @@ async def test_orders_reach_all_nodes_and_a_slot_moves_where_it_is_told(
     first = next(node for node, slots in (await shared_slots.shares()).items() if 0 in slots)
     other = {"a": "b", "b": "a"}[first]
     assert mesh.stop(f"{SITE}/{first}") == 0
-    await shared_slots.evens_out(other)
-    assert await shared_slots.states() == {"paused"}
+    await shared_slots.evens_out(other, state="paused")
     code, said = await isthmus(mesh, "resume", "--site", SITE)
     assert code == 0, said
     await mesh.running()

@@ -304,8 +304,8 @@ class SiteKeys(Section):
         1,
         "number of slots that the site's work is cut into, by exchange: each with its own log,"
         " barrier and state. It cannot change once the site has run",
-        trades="more: later several nodes share the work; each costs connections, and on each link"
-        " a session. Numbers that are multiples of each other need the fewest",
+        trades="more: several nodes of a `cluster` share the work; each costs connections, and on"
+        " each link a session. Numbers that are multiples of each other need the fewest",
         ge=1,
         le=MOST_SLOTS,
     )

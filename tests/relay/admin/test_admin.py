@@ -86,6 +86,18 @@ def test_a_node_among_several_has_metrics_of_slot_and_copy(
     assert set(filter(None, text.splitlines())) == lines
 
 
+def test_slots_that_nodes_share_have_metrics_each() -> None:
+    copy = {"takeovers": 0, "copy": {"row": 1199, "followed_s": 0.2}}
+    figures = {"takeovers": 1, "slots": [{"takeovers": 1, "slot": SLOT}, copy]}
+    text = prometheus_text({"sites": {"paris": figures}, "links": []})
+    assert {
+        'isthmus_slot_held{site="paris",slot="0"} 1',
+        'isthmus_slot_held{site="paris",slot="1"} 0',
+        'isthmus_slot_rows{site="paris",slot="0"} 1200',
+        'isthmus_copy_row{site="paris",slot="1"} 1199',
+    } <= set(text.splitlines())
+
+
 def test_the_metrics_say_how_long_the_journal_has_been_away() -> None:
     figures = {"takeovers": 1, "slot": {**SLOT, "journal_away_s": 12.5}}
     text = prometheus_text({"sites": {"paris": figures}, "links": []})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,13 +15,18 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes, Store
-from federation.slots import SlotMap
 from relay import crash_points
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.moving import MoveAccess, MoveRefused, move_in, move_out
+from relay.cluster.moving import (
+    MoveAccess,
+    MoveRefused,
+    move_all_in,
+    move_all_out,
+    move_in,
+    move_out,
+)
 from relay.node.machine import open_store
-from relay.node.site_folder import MOVED, STATE
-from relay.node.slot_record import keep_slots
+from relay.node.site_folder import MOVED, STATE, slot_folder
 from relay.state.node_state import TABLES, Commit, NodeState
 
 Content = dict[str, dict[bytes, bytes]]
@@ -271,10 +277,44 @@ async def test_what_is_not_there_does_not_move(tmp_path: Path) -> None:
         await move_out(tmp_path, cluster.access, lambda keys: None)
 
 
-async def test_one_slot_of_several_does_not_move_without_the_others(tmp_path: Path) -> None:
-    keep_slots(tmp_path, "paris", SlotMap(2))
-    open_store(tmp_path / STATE).close()
-    cluster = Cluster()
-    with pytest.raises(MoveRefused, match="are of several slots"):
-        await move_in(tmp_path, cluster.access, lambda _: None)
-    assert await cluster.journal.ownership() is None
+def slots_of(folder: Path) -> list[Path]:
+    """Make a site of two slots of the folder of one; return the folders of both."""
+    other = slot_folder(folder, 1)
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("slots"))
+    return [folder, other]
+
+
+@pytest.mark.parametrize("cut_at", ["move.piece", "move.in"])
+async def test_all_slots_of_a_site_move_also_if_a_move_is_cut_short(
+    cut_at: str, folder: Path, cut: Cut
+) -> None:
+    first, other = slots_of(folder)
+    before, clusters = kept(first), [Cluster(), Cluster()]
+    accesses = [one.access for one in clusters]
+    await move_in(other, accesses[1], lambda keys: None)
+    await cut.at(cut_at, move_in, first, clusters[0])
+    seen: list[int] = []
+    await move_all_in(folder, accesses, seen.append)
+    assert seen == sorted(seen)
+    assert all((one / MOVED).exists() for one in (first, other))
+    with pytest.raises(MoveRefused, match="nothing may write over it"):
+        await move_all_in(folder, accesses, seen.append)
+    for one in clusters:
+        assert content(await one.taken())["names"] == before["names"]
+    await move_out(other, accesses[1], lambda keys: None)
+    await cut.at("move.out", move_out, first, clusters[0])
+    await move_all_out(folder, accesses, lambda keys: None)
+    assert [kept(one)["names"] for one in (first, other)] == [before["names"]] * 2
+    assert not any((one / MOVED).exists() for one in (first, other))
+
+
+async def test_slots_that_have_moved_out_do_not_come_into_another_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    slots_of(folder)
+    accesses = [Cluster().access, Cluster().access]
+    await move_all_in(folder, accesses, lambda keys: None)
+    await move_out(slot_folder(folder, 1), accesses[1], lambda keys: None)
+    with pytest.raises(MoveRefused, match="before: start that node"):
+        await move_all_out(tmp_path / "elsewhere", accesses, lambda keys: None)
+    await move_all_out(folder, accesses, lambda keys: None)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
-from rstream import exceptions
+from rstream import exceptions, schema
 from rstream.client import Client
 
 from federation.brokers.addresses import StreamAddress
@@ -21,6 +21,7 @@ from relay.log.rabbit.stream_connection import (
 )
 from relay.log.site_log import LogClosed, LogMissing
 from tests.live_brokers import Vhost
+from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 from wan_proxy import WanProxy
 
@@ -64,6 +65,27 @@ def test_between_the_socket_s_end_and_the_news_of_it_nothing_is_sent_and_nothing
             await connection.ended()
 
     uvloop.run(main())  # whose transports, unlike asyncio's, raise for a write after their end
+
+
+def test_heartbeats_go_out_and_no_silence_is_reported_of_a_broker_that_is_heard(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[schema.Frame] = []
+
+    async def send(_: StreamConnection, frame: schema.Frame, version: int = 1) -> None:
+        sent.append(frame)
+
+    @in_virtual_time
+    async def main() -> None:
+        connection = StreamConnection(StreamAddress("127.0.0.1", 1, "/", "nobody", ""), 10, "test")
+        connection.start_task("heartbeats", connection._heartbeat_sender())
+        await let_pass(35)
+        connection.abort("over")
+
+    monkeypatch.setattr(StreamConnection, "send_frame", send)
+    main()
+    assert [type(frame) for frame in sent] == [schema.Heartbeat] * 4
+    assert not caplog.text
 
 
 async def test_an_opening_that_is_cancelled_or_too_late_leaves_no_connection() -> None:
