@@ -335,6 +335,10 @@ class NodeGroup:
         return not self.zookeeper.hosts
 
 
+EACH_NODE = "{node}"
+"""Part of an admin address that stands for the name of each of a site's nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A broker cluster and virtual host. Without `broker`, `isthmus up` runs a private one."""
@@ -351,7 +355,9 @@ class Site:
     """Part of the time that its broker and node work, 0 to 1."""
     log: LogLimit = LogLimit()
     admin: str | None = None
-    """`http[s]://host:port` of its node's admin port; None: on loopback only."""
+    """`http[s]://host:port` of its node's admin port, perhaps with EACH_NODE; None: on loopback
+    only.
+    """
     admin_access: AdminAccess = LOCAL_ADMIN
     begins: Begins = Begins.NOW
     public_keys: tuple[str, ...] = ()
@@ -374,6 +380,16 @@ class Site:
     """Nodes of the site, if it has several; else its one node has the state on its own disk."""
     slots: SlotMap = ONE_SLOT
     """Slots that the site's work is cut into."""
+
+    def admin_of(self, node: str) -> str | None:
+        """Return the admin address of one of the site's nodes; empty name: of its only one."""
+        return self.admin and self.admin.replace(EACH_NODE, node)
+
+    @property
+    def far_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that can be asked each at its own admin address."""
+        has_own = self.nodes is not None and self.admin is not None and EACH_NODE in self.admin
+        return self.nodes.names if self.nodes is not None and has_own else ()
 
     @property
     def is_cluster(self) -> bool:

@@ -28,7 +28,7 @@ from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
-from relay.node.site_folder import ANNOUNCED, STANDBY, node_folders, site_folder
+from relay.node.site_folder import ANNOUNCED, STANDBY, node_folder, node_folders, site_folder
 from relay.node.site_slots import links_of_slots, site_of_slots
 
 ASK_WITHIN_S = 3.0
@@ -252,17 +252,20 @@ class _NodeAsker:
         self._requests: dict[tuple[str, AdminAccess], asyncio.Task[dict[str, Any]]] = {}
 
     async def of(self, site: Site) -> _Answer:
-        """Ask the site's node, or all its nodes that are here: the answer is of the one that runs
-        the site.
+        """Ask the site's node, or all its nodes that are here or have an address: the answer is of
+        the one that runs the site, or of all that run a part of it.
         """
         folder = site_folder(self._state, site.name)
         if site.nodes is None:
             return await self._ask(site, folder)
-        folders = node_folders(folder)
-        answers = await asyncio.gather(*(self._ask(site, one) for one in folders))
-        if folders == [folder]:
-            return answers[0]
-        nodes = {one.name: answer for one, answer in zip(folders, answers, strict=True)}
+        here = [one.name for one in node_folders(folder) if one != folder]
+        names = sorted({*here, *site.far_nodes})
+        if not names:
+            return await self._ask(site, folder)
+        answers = await asyncio.gather(
+            *(self._ask(site, node_folder(self._state, site.name, name), name) for name in names)
+        )
+        nodes = dict(zip(names, answers, strict=True))
         return replace(
             _with_all_slots(site, answers),
             nodes={
@@ -276,17 +279,18 @@ class _NodeAsker:
             },
         )
 
-    async def _ask(self, site: Site, folder: Path) -> _Answer:
+    async def _ask(self, site: Site, folder: Path, node: str = "") -> _Answer:
         """Ask the node at the address in its folder, or else of the mesh file."""
+        admin = site.admin_of(node)
         file = folder / ANNOUNCED
         try:
             where = json.loads(file.read_text())
             pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
             stopped = str(where.get("stopped", ""))
         except (OSError, ValueError, KeyError, TypeError):
-            if site.admin is None:
+            if admin is None:
                 return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
-            pid, url, stopped = None, site.admin, ""
+            pid, url, stopped = None, admin, ""
         is_here = pid is not None
         access = LOCAL_ADMIN if is_here else site.admin_access
         if (url, access) not in self._requests:

@@ -61,8 +61,8 @@ def filled(tree: Tree, values: Mapping[str, Cell], of: int = 0) -> Tree:
 def unknown(tree: Tree, known: Collection[str]) -> Iterator[TreeProblem]:
     """Yield a problem for each unknown placeholder in the tree."""
     if isinstance(tree.value, dict):
-        for child in tree.value.values():
-            yield from unknown(child, known)
+        for key, child in tree.value.items():
+            yield from unknown(child, (*known, *_FILLED_LATER.get(key, ())))
     elif isinstance(tree.value, list):
         for child in tree.value:
             yield from unknown(child, known)
@@ -76,6 +76,10 @@ def unknown(tree: Tree, known: Collection[str]) -> Iterator[TreeProblem]:
                     f"`{{{name}}}` stands for nothing here",
                     f"{mend} (Braces are written {{{{ and }}}}.)",
                 )
+
+
+_FILLED_LATER = {"admin": ("node",)}
+"""Placeholders below a key that stay in the text, for whoever knows what they stand for."""
 
 
 def _text(text: str, values: Mapping[str, Cell]) -> str:

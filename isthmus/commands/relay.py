@@ -107,7 +107,7 @@ def relay(
     site_or_exit(file, mesh, *names)
     places = [_place_of(mesh, name, node, state) for name in names]
     book = address_book_or_exit(mesh, state)
-    admin = _admin_of(mesh, names, admin_host, admin_port)
+    admin = _admin_of(mesh, places, admin_host, admin_port)
     _log_to_stderr()
     give_back_big_blocks()
     _collect_seldom()
@@ -190,14 +190,17 @@ def _in_cluster(book: AddressBook, site: str, node: str, folder: Path) -> NodeIn
 
 
 def _admin_of(
-    mesh: Mesh, sites: list[str], host: str | None, port: int | None
+    mesh: Mesh, places: list[tuple[str, str, Path]], host: str | None, port: int | None
 ) -> tuple[int, str, AdminAfar | None]:
     """Return the one admin address of the sites' process: port and host on loopback, and a remote
-    address. `host` and `port` are the command's options.
+    address. `places` are those of the sites' nodes here; `host` and `port` are the command's
+    options.
     """
     from relay.admin.access import AdminAfar
 
-    addresses = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
+    addresses = {
+        (mesh.sites[site].admin_of(node), mesh.sites[site].admin_access) for site, node, _ in places
+    }
     addresses.discard((None, LOCAL_ADMIN))
     if len(addresses) > 1:
         exit_with(f"sites of one process have one `admin:`, not {len(addresses)}", EXIT_USAGE)

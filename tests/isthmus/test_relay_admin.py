@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
@@ -24,7 +25,8 @@ def admin_of(a: str, b: str = "", **told: object) -> tuple[int, str, object]:
     said = {"a": a, "b": b}
     sites = [f"{name}: {{{f'admin: {one}' if one else ''}}}" for name, one in said.items()]
     mesh = mesh_of(FILE.format(sites=f"{{{', '.join(sites)}}}"))
-    return _admin_of(mesh, ["a", "b"], *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
+    places = [(site, "", Path()) for site in said]
+    return _admin_of(mesh, places, *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
 
 
 def test_the_admin_port_is_a_free_one_of_loopback_by_default() -> None:
@@ -53,8 +55,19 @@ def test_a_mesh_of_before_goes_on_without_the_address_in_clear(
 ) -> None:
     mesh = mesh_of(FILE.format(sites="{a: {admin: 'http://127.0.0.1:8080'}, b: {}}"))
     sites = {**mesh.sites, "a": replace(mesh.sites["a"], admin="http://10.0.0.1:8080")}
-    assert _admin_of(replace(mesh, sites=sites), ["a"], None, None) == (8080, "127.0.0.1", None)
+    assert _admin_of(replace(mesh, sites=sites), [("a", "", Path())], None, None) == (
+        *(8080, "127.0.0.1", None),
+    )
     assert "http://10.0.0.1:8080 is in clear" in capsys.readouterr().err
+
+
+def test_a_node_of_several_has_its_own_address() -> None:
+    cluster = "nodes: [x, y], cluster: {zookeeper: z:1, cassandra: {hosts: c:1}}"
+    admin = FAR.replace("a.example", "{node}.example")
+    mesh = mesh_of(FILE.format(sites=f"{{a: {{admin: {admin}, {cluster}}}, b: {{}}}}"))
+    _, _, afar = _admin_of(mesh, [("a", "y", Path())], None, None)
+    assert afar is not None
+    assert (afar.host, afar.port) == ("y.example", 8443)
 
 
 def test_sites_of_one_process_share_an_admin_port() -> None:

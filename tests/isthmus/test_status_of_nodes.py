@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,13 @@ class _Nodes:
         port = await self._serve(name, report) if report else 1
         (folder / "node.json").write_text(json.dumps({"pid": os.getpid(), "admin_port": port}))
 
-    async def _serve(self, name: str, report: dict[str, Any]) -> int:
+    async def serve_far(self, port: int, host: str, **report: Any) -> int:
+        """Serve the report of a node whose folder is not here."""
+        return await self._serve(host, report, host, port)
+
+    async def _serve(
+        self, name: str, report: dict[str, Any], host: str = "127.0.0.1", port: int = 0
+    ) -> int:
         async def status(_: web.Request) -> web.Response:
             return web.json_response({"pid": os.getpid(), "sites": {"paris": report}, "links": []})
 
@@ -56,10 +63,10 @@ class _Nodes:
         runner = web.AppRunner(app)
         await runner.setup()
         self._servers.push_async_callback(runner.cleanup)
-        listener = web.TCPSite(runner, "127.0.0.1", 0)
+        listener = web.TCPSite(runner, host, port)
         await listener.start()
-        port: int = runner.addresses[0][1]
-        return port
+        serving: int = runner.addresses[0][1]
+        return serving
 
 
 @pytest.fixture
@@ -145,6 +152,25 @@ async def test_commands_ask_every_node_that_runs_a_slot(nodes: _Nodes) -> None:
     with pytest.raises(NodeAway, match="not of slot 2: its node here is standing by: far runs"):
         found += [answer async for answer in NodeClient.of(nodes.state, "paris").get("dead")]
     assert nodes.asked == ["Bearer a", "Bearer b"]
+
+
+async def test_nodes_of_other_machines_are_asked_at_the_addresses_of_the_file(
+    nodes: _Nodes,
+) -> None:
+    port = await nodes.serve_far(0, "127.0.0.2", **site(delivered=7, slot=SLOT))
+    await nodes.serve_far(port, "127.0.0.3", **standby())
+    paris = MESH.sites["paris"]
+    group = replace(paris.nodes, names=("2", "3", "4")) if paris.nodes else None
+    far = replace(paris, admin=f"http://127.0.0.{{node}}:{port}", nodes=group)
+    mesh = replace(MESH, sites={**MESH.sites, "paris": far})
+    found = (await status_of(mesh, nodes.state)).content["sites"]["paris"]
+    assert (found["state"], found["delivered"]) == ("running", 7)
+    assert {name: node["state"] for name, node in found["nodes"].items()} == {
+        "2": "running",
+        "3": "standby",
+        "4": "down",
+    }
+    assert "nobody answers at http://127.0.0.4" in found["nodes"]["4"]["reason"]
 
 
 def test_the_table_has_the_nodes_of_sites_that_have_several() -> None:

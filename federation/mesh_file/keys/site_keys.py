@@ -333,7 +333,8 @@ class SiteKeys(Section):
         | None
     ) = key(
         None,
-        "address of the node's status; a text is short for {url: TEXT}",
+        "address of the node's status; a text is short for {url: TEXT}. Of several nodes"
+        " `{node}` in it stands for the name of each",
         without="on a free port of loopback: `isthmus status` elsewhere shows `unknown`",
     )
     tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")

@@ -15,8 +15,9 @@ from federation.brokers.broker_uri import (
     parse_management,
     parse_stream,
 )
+from federation.mesh import EACH_NODE
 from federation.mesh_file.keys.document import MeshKeys
-from federation.mesh_file.keys.site_keys import AdminKeys, SiteKeys
+from federation.mesh_file.keys.site_keys import ANY_NODE, AdminKeys, SiteKeys
 from federation.mesh_file.problem import Severity, Violation
 from federation.mesh_file.rules.certificate_pair import pair_violations
 from federation.mesh_file.tree import Location
@@ -313,7 +314,22 @@ def admin_violations(keys: MeshKeys) -> Iterator[Violation]:
     """Allow loopback in clear, or TLS and a token: nothing between."""
     for name, site in keys.sites.items():
         if site.admin is not None:
-            yield from _admin(("sites", name, "admin"), site.admin)
+            at: Location = ("sites", name, "admin")
+            yield from _admin(at, site.admin)
+            has_names = site.cluster is not None and site.nodes not in (None, [ANY_NODE])
+            if EACH_NODE in site.admin.url and not has_names:
+                yield Violation(
+                    at,
+                    f"`{EACH_NODE}` stands for the names of the site's nodes, which the file lacks",
+                    "name them in `nodes`, or write the address of the only one",
+                )
+            for field in ("token", "certificate", "private_key", "ca"):
+                if EACH_NODE in (getattr(site.admin, field) or ""):
+                    yield Violation(
+                        (*at, "key" if field == "private_key" else field),
+                        f"`{EACH_NODE}` stands for a name in `url` alone",
+                        "write one path, which may lead to another file on each machine",
+                    )
 
 
 def _admin(at: Location, admin: AdminKeys) -> Iterator[Violation]:

@@ -94,3 +94,36 @@ def test_a_file_that_is_not_here_is_warned_of() -> None:
     admin = '{url: "https://t:8443", token: "env:T", certificate: nowhere.pem, key: /dev/null}'
     told = [str(one) for one in problems_of(file_with(admin))]
     assert [one for one in told if "there is no file nowhere.pem here" in one], told
+
+
+CLUSTER = ", cluster: {zookeeper: z:2181, cassandra: {hosts: c:9042}}"
+EACH = "{url: 'https://{node}.example:8443', token: 'file:t'}"
+
+
+def wrong(text: str) -> list[str]:
+    return [one.wrong for one in errors_of(text)]
+
+
+def test_each_of_several_nodes_may_have_an_address_of_its_own() -> None:
+    site = tokyo(f"{EACH}, nodes: [a, b]{CLUSTER}")
+    assert site.far_nodes == ("a", "b")
+    assert [site.admin_of(node) for node in site.far_nodes] == [
+        "https://a.example:8443",
+        "https://b.example:8443",
+    ]
+    one = tokyo(f"{{url: 'https://t.example:8443', token: 'file:t'}}, nodes: [a, b]{CLUSTER}")
+    assert (one.far_nodes, one.admin_of("a")) == ((), "https://t.example:8443")
+
+
+@pytest.mark.parametrize("nodes", ["", CLUSTER, f", nodes: any{CLUSTER}"])
+def test_the_names_of_nodes_have_to_be_in_the_file_to_stand_in_an_address(nodes: str) -> None:
+    said = "`{node}` stands for the names of the site's nodes, which the file lacks"
+    assert wrong(file_with(EACH + nodes)) == [said]
+
+
+def test_the_name_of_a_node_stands_in_an_address_alone() -> None:
+    several = f", nodes: [a]{CLUSTER}"
+    path = EACH.replace("file:t", "file:{node}.token") + several
+    assert wrong(file_with(path)) == ["`{node}` stands for a name in `url` alone"]
+    elsewhere = file_with(EACH + several).replace("mesh: acme", "mesh: acme-{node}")
+    assert len(wrong(elsewhere)) == 1
