@@ -29,6 +29,7 @@ from dedup.journal.journal import (
     JournalSnapshot,
     Owner,
     Ownership,
+    outlived,
 )
 
 BUCKET_ROWS = 2048
@@ -111,6 +112,7 @@ class CassandraJournal:
         self._begin = prepare(
             "UPDATE owner SET begins[?] = ? WHERE slot = ? IF epoch = ? AND run = ?"
         )
+        self._unbegin = prepare("UPDATE owner SET begins = begins - ? WHERE slot = ? IF EXISTS")
         self._write = prepare(
             "INSERT INTO journal (slot, bucket, number, epoch, data) VALUES (?, ?, ?, ?, ?)"
         )
@@ -240,6 +242,10 @@ class CassandraJournal:
         begin = earlier[-1].replay_from if earlier else 0
         for bucket in range(begin // BUCKET_ROWS, snapshot.replay_from // BUCKET_ROWS):
             await self._ask(self._delete_rows, self._slot, bucket)
+        now = await self.ownership()
+        first = snapshot.replay_from // BUCKET_ROWS * BUCKET_ROWS
+        if now is not None and (gone := outlived(now.begins, first)):
+            await self._ask(self._unbegin, gone, self._slot)
         for one in earlier[1:]:
             await self._ask(self._delete_parts, self._slot, one.row, one.epoch)
             await self._ask(self._delete_snapshot, self._slot, one.row, one.epoch)

@@ -14,6 +14,7 @@ runs over both.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from dedup.store import StoreError
@@ -85,7 +86,9 @@ class Owner(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """Present owner, and the beginnings of all epochs that have stated theirs."""
+    """Present owner, and the beginnings of epochs that have stated theirs: of all that have rows
+    which a copy may need.
+    """
 
     owner: Owner
     begins: Mapping[int, int]
@@ -167,10 +170,19 @@ class Journal(Protocol):
         ...
 
     async def forget(self, snapshot: JournalSnapshot) -> None:
-        """Delete what nobody needs with this complete snapshot: rows before its `replay_from`, and
-        earlier snapshots but the last one. Some may stay.
+        """Delete what nobody needs with this complete snapshot: rows before its `replay_from`,
+        earlier snapshots but the last one, and the beginnings of epochs that have no other rows.
+        Some may stay.
         """
         ...
+
+
+def outlived(begins: Mapping[int, int], first: int) -> set[int]:
+    """Return the epochs whose rows that count are all before row `first`. Whatever else lands of
+    them is void, as the row of an epoch without a beginning.
+    """
+    epochs = sorted(begins)
+    return {epoch for epoch, later in pairwise(epochs) if begins[later] < first}
 
 
 def counting_rows(

@@ -11,6 +11,7 @@ from dedup.journal.journal import (
     JournalSnapshot,
     Owner,
     Ownership,
+    outlived,
 )
 
 
@@ -150,4 +151,8 @@ class MemoryJournal:
         for number in range(rows.first, snapshot.replay_from):
             rows.rows.pop(number, None)
         rows.first = max(rows.first, snapshot.replay_from)
+        if rows.ownership is not None:
+            gone = outlived(rows.ownership.begins, rows.first)
+            begins = {e: begin for e, begin in rows.ownership.begins.items() if e not in gone}
+            rows.ownership = rows.ownership._replace(begins=begins)
         await self._answer()

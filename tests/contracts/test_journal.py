@@ -19,6 +19,7 @@ from dedup.journal.journal import (
     JournalSnapshot,
     Owner,
     Ownership,
+    counting_rows,
 )
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 
@@ -147,6 +148,41 @@ async def test_the_latest_complete_snapshot_counts_and_what_it_replaces_goes(
     assert await journal.part(100, 1, 0) is None
     # At least the rows of whole partitions are gone.
     assert all(number > 4000 for number, _ in await found(journal, 0))
+
+
+async def test_the_beginnings_of_epochs_go_with_their_rows(open_journal: Open) -> None:
+    journal = open_journal()
+    number = 0
+    for epoch in range(1, 6):
+        now = owner(epoch)
+        await journal.take(await journal.ownership(), now)
+        await journal.begin(now, number)
+        for begin in range(number + 1, number + 2001, 250):
+            rows = (JournalRow(begin + n, epoch, b"") for n in range(250))
+            await asyncio.gather(*map(journal.write, rows))
+        number += 2000
+    snapshot = JournalSnapshot(9000, 5, 6200, 1)
+    await journal.write_part(9000, 5, 0, b"")
+    await journal.complete(snapshot)
+    await journal.forget(snapshot)
+    found = await journal.ownership()
+    assert found is not None
+    # At least those whose rows were in partitions that are gone.
+    assert set(found.begins) >= {4, 5}
+    assert not {1, 2} & set(found.begins)
+    await journal.write(JournalRow(2500, 2, b"late"))
+    rest = [row async for row in journal.rows(8990)]
+    assert [row.number for row in counting_rows(rest, found, 8990, None)] == list(
+        range(8991, 10001)
+    )
+    late = [JournalRow(8991, 2, b"late"), *rest[1:]]
+    assert not list(counting_rows(late, found, 8990, None))
+    third = owner(6)
+    assert await journal.take(found, third), "whoever has read the former list may go on"
+    assert await journal.begin(third, 10_000)
+    again = await journal.ownership()
+    assert again is not None
+    assert again.begins == {**found.begins, 6: 10_000}
 
 
 @pytest.mark.long
