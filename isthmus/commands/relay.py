@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
     from relay.admin.access import AdminAfar
     from relay.cluster.site_cluster import NodeInCluster
+    from relay.links.uplink import Uplink
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -120,7 +121,7 @@ def relay(
             for site, node, folder in places:
                 uplink = Uplink(time.monotonic)
                 slots = book.mesh.sites[site].slots
-                shared = _in_cluster(book, site, node, folder)
+                shared = _in_cluster(book, site, node, folder, uplink)
                 if shared is None:
                     keep_slots(folder, site, slots)
                 else:
@@ -178,7 +179,9 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
     return site, name, node_folder(state, site, name)
 
 
-def _in_cluster(book: AddressBook, site: str, node: str, folder: Path) -> NodeInCluster | None:
+def _in_cluster(
+    book: AddressBook, site: str, node: str, folder: Path, uplink: Uplink
+) -> NodeInCluster | None:
     """Return the node as one of a site with a cluster; None at other sites."""
     if book.mesh.sites[site].nodes is None:
         return None
@@ -186,7 +189,7 @@ def _in_cluster(book: AddressBook, site: str, node: str, folder: Path) -> NodeIn
         from relay.cluster.site_cluster import NodeInCluster
     except ImportError as error:
         exit_without_cluster_parts(site, error)
-    return NodeInCluster(book, site, node, folder)
+    return NodeInCluster(book, site, node, folder, uplink)
 
 
 def _admin_of(

@@ -27,6 +27,7 @@ from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.cluster.slot_turns import CopyProgress, SlotTurns
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 from relay.lease import WHERE_A_JOURNAL_DECIDES
+from relay.links.uplink import Uplink
 from relay.node.brokers import RabbitBrokers, holder_of
 from relay.node.machine import Machine, boot_id, open_store, this_machine
 from relay.node.slot_record import check_slots, slots_as_text, slots_of_text
@@ -153,11 +154,16 @@ class NodeInCluster:
     ServersNotKnown.
     """
 
-    def __init__(self, book: AddressBook, site: str, node: str, folder: Path) -> None:
-        """`folder` is the node's, of all its slots."""
+    def __init__(
+        self, book: AddressBook, site: str, node: str, folder: Path, uplink: Uplink
+    ) -> None:
+        """`folder` and `uplink` are the node's, of all its slots."""
         self._site = site
         self._folder = folder
+        self._uplink = uplink
         self._machine = this_machine()
+        self._held: set[int] = set()
+        """Slots that this node runs."""
         self._slots = book.mesh.sites[site].slots
         self._servers = SharedServers(cluster_of(book, site))
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
@@ -191,15 +197,18 @@ class NodeInCluster:
                 connected,
                 lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES),
                 progress,
-                lambda is_held: self._gives_orders(slot, is_held=is_held),
+                lambda is_held: self._runs(slot, is_held=is_held),
             ),
             copy_report=progress.report,
         )
 
-    def _gives_orders(self, slot: int, *, is_held: bool) -> None:
-        """Note whether this node runs a slot: whoever runs the first has the orders."""
-        if slot == 0 and self._orders is not None:
-            self._orders.gives = is_held
+    def _runs(self, slot: int, *, is_held: bool) -> None:
+        """Note whether this node runs a slot."""
+        (self._held.add if is_held else self._held.discard)(slot)
+        # Of the site's rates each slot has a part, used or not: no node knows what others send.
+        self._uplink.share = max(1, len(self._held)) / self._slots.count
+        if self._orders is not None:
+            self._orders.gives = 0 in self._held
 
     @asynccontextmanager
     async def _connected(

@@ -29,10 +29,12 @@ from relay.retry import Backoff
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 0.25
+FOLLOW_IDLE_S = 1.0
+"""Time between two looks at a journal that has nothing new: many slots may be quiet."""
 LOOK_BACK_EVERY_S = 10.0
 """Time between two looks whether rows that a copy lacks were deleted."""
 _AGAIN_S = 0.5
-_BALANCE_EVERY_S = 1.0
+_BALANCE_EVERY_S = 2.0
 _RESTS_S = 5.0
 """Time for which nothing has moved, before a slot is moved to balance."""
 _TAKEN_WITHIN_S = 10.0
@@ -184,13 +186,15 @@ class SlotTurns:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
         # Rows that the copy lacks may have been deleted before this, or while it could not read.
-        looks_back_at = _now()
+        looks_back_at, wait_s = _now(), FOLLOW_EVERY_S
         try:
             while True:
                 with contextlib.suppress(JournalAway):
-                    is_behind = _now() >= looks_back_at
+                    is_behind, last = _now() >= looks_back_at, copy.last_row
                     await catch_up(self._journal, copy, is_behind=is_behind)
                     progress.reached(copy.last_row)
+                    is_idle = copy.last_row == last
+                    wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
                     if is_behind:
                         looks_back_at = _now() + LOOK_BACK_EVERY_S
                         # Again and again: entries go with a session.
@@ -198,7 +202,7 @@ class SlotTurns:
                             await self._site.appear()
                             await self._site.copy_is_warm(self._slot)
                             await self._site.view(LOOK_BACK_EVERY_S / 2)
-                done, _ = await asyncio.wait({watching}, timeout=FOLLOW_EVERY_S)
+                done, _ = await asyncio.wait({watching}, timeout=wait_s)
                 if done:
                     watching.result()
                     return

@@ -106,12 +106,17 @@ class Uplink:
     def __init__(self, now: Callable[[], float], call_later: CallLater = _by_the_loop) -> None:
         self._now = now
         self._call_later = call_later
+        self.share = 1.0
+        """Part of the rates that is for this process, where others send for the site too. Counts
+        from the next `change` on.
+        """
         self._rates = Rates()
         self._pumps: dict[str, _Pump] = {}
         """Pumps by link; a single pump, under the empty name, while the links share a rate."""
 
     def change(self, rates: Rates) -> None:
-        """Replace the rates. Call as often as they may change."""
+        """Replace the site's rates. Call as often as they, or `share`, may change."""
+        rates = _part_of(rates, self.share)
         if rates == self._rates:
             return
         was_shared, self._rates = self._is_shared, rates
@@ -130,7 +135,9 @@ class Uplink:
             pump.grant()
 
     def rate(self, link: Link) -> int | None:
-        """Return the most that the link may send at present, in bytes a second, or None."""
+        """Return the most that the link may send from here at present, in bytes a second, or
+        None.
+        """
         return self.pump(link.line_name).budget.rate(link.line_name)
 
     def gate(self, link: Link) -> Gate:
@@ -169,6 +176,14 @@ class Uplink:
 
     def _gates(self) -> list[Gate]:
         return [gate for pump in self._pumps.values() for gate in pump.gates.values()]
+
+
+def _part_of(rates: Rates, share: float) -> Rates:
+    def part(rate: int | None) -> int | None:
+        return rate and max(1, int(rate * share))
+
+    links = {name: part(rate) for name, rate in rates.links.items()}
+    return Rates(part(rates.site), links, rates.lanes) if share < 1 else rates
 
 
 def _lane_of(link: Link) -> LinkLane:

@@ -83,11 +83,14 @@ class Examined:
     async def node(self) -> AsyncIterator[None]:
         """Run the site as node a does."""
         from relay.cluster.site_cluster import NodeInCluster
+        from relay.links.uplink import Uplink
         from relay.state.node_state import Commit, NodeState
 
         folder = self._folder / "a"
         folder.mkdir()
-        node = NodeInCluster(self.book, "paris", "a", folder)
+        node = NodeInCluster(
+            self.book, "paris", "a", folder, Uplink(asyncio.get_running_loop().time)
+        )
         opening = node.machine(0).open_state(folder / "state", logging.info)
         async with aclosing(node), opening as held:
             holding = asyncio.create_task(held.hold(lambda: None))

@@ -194,6 +194,19 @@ def test_a_rate_that_the_links_of_a_site_share_comes_and_goes_while_bytes_wait()
     assert world.timers.is_idle
 
 
+def test_a_process_with_a_share_of_the_slots_has_that_part_of_the_rates(world: World) -> None:
+    world.writer(BULK).write([bytes(1_000_000)])
+    world.uplink.share = 0.25
+    world.uplink.change(LIMITED)
+    before = len(world.written[BULK.name])
+    world.timers.run(10.0)
+    assert len(world.written[BULK.name]) - before == pytest.approx(25_000, rel=0.05)
+    world.uplink.share = 1.0
+    world.uplink.change(LIMITED)
+    world.timers.run(20.0)
+    assert len(world.written[BULK.name]) - before == pytest.approx(125_000, rel=0.05)
+
+
 def test_the_rates_are_those_of_the_hour_and_of_the_links_out_of_the_site() -> None:
     mesh = mesh_of(
         'max_rate: {default: 80kbit/s, "22:00-06:00": unlimited}\n'
