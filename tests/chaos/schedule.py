@@ -34,6 +34,7 @@ class Kind:
     """Only for SHARED_SITE, where that has several nodes."""
 
 
+EXCHANGE = "orders"
 SHARED_SITE = "tokyo"
 """The site that has several nodes, in runs that have such."""
 

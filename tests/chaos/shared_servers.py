@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
-from tests.chaos.schedule import SHARED_SITE
+from tests.chaos.schedule import EXCHANGE, SHARED_SITE
 
 NODES = (f"{SHARED_SITE}-a", f"{SHARED_SITE}-b")
 
@@ -39,7 +39,9 @@ class SharedServers:
             "zookeeper": self._zookeeper.hosts,
             "cassandra": {"hosts": hosts, "replication": 1},
         }
-        return {"nodes": list(NODES), "cluster": servers}
+        # Both nodes have a slot, and that with the load goes from one to the other.
+        slots = {"slots": 2, "place": {EXCHANGE: 0}}
+        return {"nodes": list(NODES), "cluster": servers, **slots}
 
     @property
     def zookeeper_pid(self) -> int:

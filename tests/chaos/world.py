@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import connect
-from tests.chaos.schedule import SHARED_SITE
+from tests.chaos.schedule import EXCHANGE, SHARED_SITE
 from tests.chaos.shared_servers import NODES, SharedServers
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
@@ -30,7 +30,6 @@ GRAPHS = {
 }
 """Pairs of sites that are linked both ways. A ring always has another way; in a line each log and
 each link is the only one that what is behind it may come by."""
-EXCHANGE = "orders"
 WITNESS, VICTIM = "sink.orders", "victim.orders"
 """Two queues a site, bound alike. Faults strike the second; the first says what it was given."""
 VICTIM_ARGUMENTS = {"x-overflow": "reject-publish"}

@@ -30,7 +30,7 @@ from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites
 from isthmus.status import CARRIES, status_of
 from relay.bulk_amqp import Cluster
-from relay.node.site_folder import node_folders
+from relay.node.site_folder import node_folders, slot_folders
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
@@ -191,11 +191,18 @@ class LiveMesh:
                     self.start_node(name, node)
 
     async def node_that_runs(self, site: str) -> str:
-        """The name of the node that runs a site, once one does."""
+        """The name of the node that runs a site, or its first slot, once one does."""
 
         def running(told: dict[str, Any]) -> str | None:
             nodes = told["sites"][site].get("nodes", {})
-            return next((name for name, node in nodes.items() if node["state"] == "running"), None)
+            return next(
+                (
+                    name
+                    for name, node in nodes.items()
+                    if node["state"] == "running" and 0 in node["slots"]
+                ),
+                None,
+            )
 
         name: str = await self.until_told(running, f"a node of {site} runs")
         return name
@@ -237,7 +244,8 @@ class LiveMesh:
         """The rows that a site's ledger has exported of a stage; all of them once it stopped."""
         import pyarrow.parquet as pq
 
-        folders = [folder / "ledger" for folder in node_folders(self.state / "sites" / site)]
+        nodes = node_folders(self.state / "sites" / site)
+        folders = [slot / "ledger" for node in nodes for slot in slot_folders(node)]
         # Of several nodes two may have exported the same rows: into files of one name.
         files = {
             file.relative_to(folder): file

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from relay.state.flow_state import ANNOUNCED_AT_MOST
+from spark_audit.job import Audit
+from spark_audit.period import Period
+from spark_audit.report.report import AuditVerdict
 from tests.journeys.application import Inbox, at, letter
 from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.several_nodes import SiteServers
 from tests.journeys.supervised_mesh import isthmus
+from tests.journeys.test_slots import now_ms
 from tests.waiting import until
 
 SITE = "tokyo"
@@ -82,6 +86,7 @@ async def shared_slots(
 RING, COMPLETE, HUB = "ring", "complete", {"hub": SITE}
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "shared_slots",
     [
@@ -92,8 +97,9 @@ RING, COMPLETE, HUB = "ring", "complete", {"hub": SITE}
     indirect=True,
 )
 async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
-    shared_slots: SharedSlots,
+    shared_slots: SharedSlots, spark: Any
 ) -> None:
+    begin = now_ms()
     mesh, traffic = shared_slots.mesh, shared_slots.traffic
     assert await shared_slots.evens_out("a") == {"a": list(range(SLOTS))}
     mesh.start_node(SITE, "b")
@@ -110,6 +116,12 @@ async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
     await traffic.end()
     await traffic.arrived(within_s=120)
     traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * 2 if SITE in (site, origin) else 0)
+    # The ledgers of three nodes, of which one was killed, are those of one site.
+    for node in ("paris", "lima", f"{SITE}/c"):
+        assert mesh.stop(node) == 0
+    period = Period(begin, now_ms() + 1)
+    report = Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
+    assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
 
 
 @pytest.mark.parametrize("shared_slots", [COMPLETE], indirect=True)
