@@ -76,6 +76,7 @@ cluster-parts: setup
 # differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
 # release should change.
 test-long: setup-audit chroot cluster-parts
+	@ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || scripts/install-packages.sh libfaketime
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ
 	$(MAKE) test test-slow RABBITMQ=4.0
@@ -84,7 +85,7 @@ ifndef RABBITMQ
 endif
 
 test-audit: setup-audit
-	$(PYTEST) $(PARALLEL) -m "spark and not long and not million"
+	$(PYTEST) $(PARALLEL) -m "spark and not slow and not long and not million"
 
 # Apart from the built core: a test binary has no interpreter to link with.
 test-core: setup

@@ -117,7 +117,14 @@ async def two_nodes(
     site_servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
 ) -> TwoNodes:
     """A hub whose site in the middle has two nodes, with load at every site."""
-    nodes = {"nodes": NODES, "cluster": site_servers.keys}
+    return await hub_of_two_nodes(site_servers, live_mesh, load)
+
+
+async def hub_of_two_nodes(
+    servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
+) -> TwoNodes:
+    """The same, with these servers."""
+    nodes = {"nodes": NODES, "cluster": servers.keys}
     mesh = await live_mesh(
         *("paris", SITE, "sydney"),
         topology={"hub": SITE},
@@ -127,4 +134,4 @@ async def two_nodes(
     await mesh.running()
     traffic = load(mesh, per_second=PER_SECOND)
     await traffic.start()
-    return TwoNodes(mesh, traffic, site_servers)
+    return TwoNodes(mesh, traffic, servers)

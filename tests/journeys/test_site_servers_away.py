@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import time
+from collections.abc import Sequence
+from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
+from isthmus.cluster_parts.server_group import Server
+from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from relay.state.flow_state import ANNOUNCED_AT_MOST
-from tests.journeys.several_nodes import TwoNodes
+from tests.journeys.conftest import LoadFactory, MeshFactory, hub_of_two_nodes
+from tests.journeys.several_nodes import SiteServers, TwoNodes
 from tests.processes import frozen
 
 pytestmark = pytest.mark.long
@@ -69,3 +79,55 @@ async def test_without_a_quorum_of_cassandra_nothing_is_announced_and_all_comes_
         "Cassandra is back",
     )
     await two_nodes.check(0)
+
+
+class WrongClock:
+    """A server whose clock is so many seconds ahead."""
+
+    def __init__(self, server: Server, ahead_s: int) -> None:
+        self._server = server
+        self._ahead_s = ahead_s
+        self.folder = server.folder
+        self.prepare, self.serves = server.prepare, server.serves
+
+    @property
+    def command(self) -> Sequence[str]:
+        (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+        clock = (f"LD_PRELOAD={library}", f"FAKETIME={self._ahead_s:+}")
+        return ("env", *clock, "FAKETIME_DONT_FAKE_MONOTONIC=1", *self._server.command)
+
+
+class OneWrongClock(CassandraNodes):
+    """Cassandra of three nodes, one of which has a clock that is so many seconds ahead."""
+
+    def __init__(self, folder: Path, ahead_s: int) -> None:
+        super().__init__(folder, 3)
+        self.wrong = self.addresses[1]
+        self._servers[self.wrong] = WrongClock(self._servers[self.wrong], ahead_s)
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+async def test_a_clock_of_cassandra_that_is_an_hour_wrong_changes_nothing(
+    ahead_s: int, tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory
+) -> None:
+    from dedup.journal.cassandra_session import CassandraAccess, ReadingSession
+
+    cassandra = OneWrongClock(tmp_path / "cassandra", ahead_s)
+    async with ZookeeperNodes(tmp_path / "zookeeper", 3) as zookeeper, cassandra:
+        access = CassandraAccess(
+            hosts=[(cassandra.wrong, cassandra.port)], datacenter="datacenter1", keyspace="none"
+        )
+        session = await asyncio.to_thread(ReadingSession, access, 10.0)
+        (row,) = session.begin("SELECT toTimestamp(now()) AS now FROM system.local")()
+        session.close()
+        found_s = row.now.replace(tzinfo=UTC).timestamp() - time.time()
+        assert found_s == pytest.approx(ahead_s, abs=60)
+        two_nodes = await hub_of_two_nodes(SiteServers(zookeeper, cassandra), live_mesh, load)
+        for _ in range(3):
+            runs, other = await two_nodes.running()
+            two_nodes.signal(runs, signal.SIGKILL)
+            await two_nodes.reaches(other, "running")
+            two_nodes.start(runs)
+        await two_nodes.more_arrives(MANY // 2)
+        await two_nodes.check(3 * ANNOUNCED_AT_MOST)
+        await two_nodes.mesh.close()
