@@ -3,7 +3,8 @@
     python -m benchmarks.takeover [--rabbitmq DIR] [--rounds 5] [--rate 1000] [--members 3]
 
 A site publishes to another one with two nodes, on real brokers, three ZooKeepers and `members`
-nodes of Cassandra. In turn the running node is killed, ended in order, and frozen for 20 s. What is
+nodes of Cassandra. In turn the running node is killed, ended in order, told to give the site to the
+other node (`isthmus slots --move`), and frozen for 20 s. What is
 printed is the time (s) from there to the end of the longest pause between two deliveries, and how
 many messages came flagged; then medians, least and most.
 """
@@ -35,12 +36,19 @@ from benchmarks.compare.way import Lines
 from isthmus.brokers.installation import find_installation
 from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
+from isthmus.node_client import NodeClient
 from relay.bulk_amqp import Connection, Consumer, Delivery, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 
 SITE = "site1"
 NODES = ("a", "b")
-WAYS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "frozen": signal.SIGSTOP}
+MOVED = "moved"
+WAYS = {
+    "killed": signal.SIGKILL,
+    "ended": signal.SIGTERM,
+    MOVED: None,
+    "frozen": signal.SIGSTOP,
+}
 FROZEN_S = 20.0
 STEADY_S = 5.0
 _GROUP = 10
@@ -83,18 +91,22 @@ class Takeovers:
         await self._mesh.ready()
         await until(self._both_stand, "one node runs and one stands by")
         await self._steady()
-        runs, _ = await self._states()
+        runs, other = await self._states()
         process = self._mesh.nodes[f"{SITE}/{runs}"]
         arrivals = self._arrivals
         flagged, began = arrivals.flagged, asyncio.get_running_loop().time()
-        process.send_signal(WAYS[way])
+        number = WAYS[way]
+        if number is None:
+            await NodeClient.of(self._mesh.state, SITE).order(0, "slots/0/give", {"to": other})
+        else:
+            process.send_signal(number)
         await until(self._other_runs(runs), "the other node runs")
         await self._steady()
         pause_s = arrivals.pause_after(began)
         if way == "frozen":
             await asyncio.sleep(FROZEN_S - pause_s)
             process.send_signal(signal.SIGCONT)
-        else:
+        elif number is not None:
             await process.wait()
             await self._mesh.start_node(SITE, runs)
         await self._steady()

@@ -13,7 +13,7 @@ from federation.mesh_file.problem import Violation
 from isthmus.display import about
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import SinceApplied
-from relay.node.site_folder import node_folders, site_folder
+from relay.node.site_folder import node_folders, site_folder, slot_folder, slot_folders
 from relay.operator.holds import HOLDS_FILE, HoldsBroken, read_holds, was_drained
 
 
@@ -112,7 +112,17 @@ def left_behind_notes(mesh: Mesh, state: Path) -> list[str]:
 def _was_drained(state: Path, site: str) -> bool | None:
     """Return True if drained, None if the site's node never ran with the state folder."""
     folder = site_folder(state, site)
-    return was_drained(_folder_of_orders(folder)) if folder.is_dir() else None
+    if not folder.is_dir():
+        return None
+    last = _folder_of_orders(folder)
+    slots = len(slot_folders(last))
+    if slots == 1:
+        return was_drained(last)
+    # Each slot is drained at the node that had it last, whichever that is.
+    return all(
+        any(was_drained(slot_folder(node, slot)) for node in node_folders(folder))
+        for slot in range(slots)
+    )
 
 
 def _is_to_leave(state: Path, site: str) -> bool:

@@ -16,6 +16,7 @@ from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import changes_since_applied
 from isthmus.plan.changes import changes_of
 from relay.ledger.revisions import KeptRevisions
+from relay.node.site_folder import slot_folder
 from relay.operator.holds import Holds, mark_drained, write_holds
 
 FILE = """\
@@ -96,6 +97,19 @@ def test_a_site_that_was_drained_leaves_without_a_word(file: Path) -> None:
     mark_drained(folder, True)
     assert cautions_of(file) == []
     assert left_behind_notes(load_mesh(file), state_of(file)) == []
+
+
+def test_a_site_of_slots_was_drained_once_all_its_slots_were(file: Path) -> None:
+    folder = state_of(file) / "sites" / "lima"
+    node, other = folder / "nodes" / "a", folder / "nodes" / "b"
+    for one in (node, other):
+        slot_folder(one, 1).mkdir(parents=True)
+    write_holds(node, Holds(draining=True))
+    file.write_text(WITHOUT_LIMA)
+    mark_drained(node, True)
+    assert any("without having been drained" in one for one in cautions_of(file))
+    mark_drained(slot_folder(other, 1), True)
+    assert not any("without having been drained" in one for one in cautions_of(file))
 
 
 def test_of_a_site_elsewhere_nobody_here_knows_whether_it_was_drained(file: Path) -> None:
