@@ -13,9 +13,11 @@ from federation.mesh import Mesh
 from isthmus.node_client import NodeAway, folder_that_runs, slot_folders_that_run
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, exit_with, site_or_exit
 from isthmus.status import status_of
+from relay.node.site_slots import worst_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
 
 OBEYED_WITHIN_S = 10.0
+_TRIES = 5
 _NOT_YET = " as soon as its node runs"
 _NOT_KEPT = "; the site's other nodes do not know yet, as the journal takes nothing"
 POLL_S = 0.2
@@ -45,9 +47,10 @@ class HoldTarget:
         return replace(holds, paused=False, draining=False)
 
     def state_in(self, content: dict[str, Any]) -> str:
-        """Return the target's state in a status report."""
+        """Return the target's state in a status report, by the slots that run here."""
         if not self.link:
-            return str(content["sites"][self.site]["state"])
+            part = content["sites"][self.site]
+            return worst_of(slot["state"] for slot in part.get("slots", [part]))
         links = {f"{one['from']}-{one['to']}": one for one in content["links"]}
         return str(links[self.link]["state"])
 
@@ -94,9 +97,9 @@ def running_folder_or_exit(state: Path, site: str) -> Path:
         exit_with(str(error), EXIT_FAULT)
 
 
-def running_slots_or_exit(state: Path, site: str) -> list[Path]:
-    """Return the folders of a site's slots, each of the node that runs the slot; end the command if
-    one runs elsewhere, or not at all.
+def running_slots_or_exit(state: Path, site: str) -> tuple[list[Path], str]:
+    """Return the folders of a site's slots, each of the node here that runs the slot, and why these
+    are not all, empty if they are; end the command if there is none.
     """
     here_or_exit(state, site)
     try:
@@ -108,12 +111,17 @@ def running_slots_or_exit(state: Path, site: str) -> list[Path]:
 def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
     """Change a site's holds; end the command if they cannot be written."""
     folder = running_folder_or_exit(state, site)
-    try:
-        before = read_holds(folder)
-        if (after := change(before)) != before:
-            write_holds(folder, after)
-    except (HoldsBroken, OSError) as error:
-        exit_with(str(error), EXIT_FAULT)
+    for _ in range(_TRIES):
+        try:
+            before = read_holds(folder)
+            if (after := change(before)) != before:
+                write_holds(folder, after)
+        except (HoldsBroken, OSError) as error:
+            exit_with(str(error), EXIT_FAULT)
+        # Another node may have taken the site over meanwhile, with the orders from before.
+        former, folder = folder, running_folder_or_exit(state, site)
+        if folder == former:
+            return
 
 
 async def until_obeyed(

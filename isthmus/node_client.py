@@ -29,16 +29,21 @@ class NodeAway(Exception):
     """Node out of reach; the text names the remedy."""
 
 
+class SlotsElsewhere(NodeAway):
+    """Slots of a site run at no node here; the nodes here have answered."""
+
+
 class NodeSaysNo(Exception):
     """Node refused; the text is the node's."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Admin port of a node, and the token that the port asks for."""
+    """Admin port of a node's process, and the token that the port asks for."""
 
     port: int
     token: str
+    pid: int
 
     @property
     def url(self) -> str:
@@ -49,8 +54,9 @@ class NodePlace:
         """Read what the node of a folder has announced. Raises OSError, ValueError, KeyError,
         TypeError.
         """
-        port = int(json.loads((folder / ANNOUNCED).read_text())["admin_port"])
-        return cls(port, (folder / "admin.token").read_text())
+        announced = json.loads((folder / ANNOUNCED).read_text())
+        token = (folder / "admin.token").read_text()
+        return cls(int(announced["admin_port"]), token, int(announced["pid"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +86,7 @@ class NodeClient:
 
     async def get(self, path: str, **query: str | int) -> AsyncIterator[dict[str, Any]]:
         """Get a JSON object from a path below the site's, of each node that runs a part of the
-        site. Raises NodeAway, NodeSaysNo; also after the answers of the nodes here, if a part of
-        the site runs elsewhere.
+        site. Raises NodeAway, NodeSaysNo; SlotsElsewhere and NodeSaysNo also after other answers.
         """
         async with aclosing(self._requests("GET", path, params=query)) as answers:
             async for answer in answers:
@@ -114,18 +119,24 @@ class NodeClient:
         self, method: str, path: str, **request: Any
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         async with self._session() as session:
-            missing = ""
             places = list(self.places)
+            problem: SlotsElsewhere | NodeSaysNo | None = None
             if not self.is_alone:
                 running = await _running(session, self.site, self.places)
                 places = [self.places[number] for number in sorted({*running.places.values()})]
-                if running.elsewhere or not places:
-                    missing = _elsewhere(self.site, running)
+                if not places:
+                    raise NodeAway(_elsewhere(self.site, running))
+                if running.elsewhere:
+                    problem = SlotsElsewhere(_elsewhere(self.site, running))
             for place in places:
-                async with self._answer(session, place, method, path, **request) as answer:
-                    yield answer
-            if missing:
-                raise NodeAway(missing)
+                try:
+                    async with self._answer(session, place, method, path, **request) as answer:
+                        yield answer
+                except NodeSaysNo as refusal:
+                    # The others have other slots.
+                    problem = problem or refusal
+            if problem is not None:
+                raise problem
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
@@ -166,14 +177,15 @@ async def folder_that_runs(state: Path, site: str) -> Path:
     return nodes[0]
 
 
-async def slot_folders_that_run(state: Path, site: str) -> list[Path]:
+async def slot_folders_that_run(state: Path, site: str) -> tuple[list[Path], str]:
     """Return the folders of a site's slots, the first slot's first, each of the node here that runs
-    the slot or has stopped with a reason. Raises NodeAway if a slot has no such node here.
+    the slot or has stopped with a reason; and why these are not all, empty if they are. Raises
+    NodeAway if there is none.
     """
     nodes, missing = await _nodes_of_slots(state, site)
-    if missing:
+    if not nodes:
         raise NodeAway(missing)
-    return [slot_folder(folder, slot) for slot, folder in sorted(nodes.items())]
+    return [slot_folder(folder, slot) for slot, folder in sorted(nodes.items())], missing
 
 
 async def _nodes_of_slots(state: Path, site: str) -> tuple[dict[int, Path], str]:
@@ -237,8 +249,10 @@ async def _own_report(
     """Return the site's part of a node's report; None if nobody answers there, or another."""
     try:
         async with session.get(f"{place.url}/status") as answer:
-            own: dict[str, Any] = (await answer.json())["sites"][site]
-            return own if {"state", "reason"} <= own.keys() else None
+            report = await answer.json()
+            own: dict[str, Any] = report["sites"][site]
+            is_it = report["pid"] == place.pid and {"state", "reason"} <= own.keys()
+            return own if is_it else None
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
         return None
 

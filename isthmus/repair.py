@@ -14,7 +14,7 @@ from typing import Any
 from federation.mesh import Mesh
 from federation.reachability import neighbours, reached_from
 from isthmus.lost_messages import Lost
-from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo, SlotsElsewhere
 
 NAMES_AT_ONCE = 200
 POLL_S = 0.25
@@ -176,6 +176,8 @@ class RepairWork:
                 ):
                     if "for_s" in answer:
                         say(f"{site} looks through its ledger, for {answer['for_s']:.0f} s by now")
+            except SlotsElsewhere:
+                pass  # those that are here have searched, the others do at arrival
             except NodeAway:
                 continue  # searched at arrival; the absence is reported where it matters
             except NodeSaysNo as error:

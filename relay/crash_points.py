@@ -51,6 +51,7 @@ POINTS = {
     "snapshot.reading": "a new copy has what it replays, and not all parts of the snapshot",
     "move.piece": "a part of a state that moves into a cluster is in the journal",
     "move.in": "a state is in the journal, and nobody may use it yet",
+    "move.given": "a slot of a state that moved in may be a node's, and perhaps not the next one",
     "move.out": "a state has come out of the journal, and is not in its place",
     "move.arrived": "a state is in its place, and the journal has not been given up",
     "file.begun": "the writer has begun a file, under a temporary name",

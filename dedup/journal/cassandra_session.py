@@ -77,18 +77,28 @@ class JournalSession:
         with _told():
             return CassandraJournal(self._session, slot)
 
-    def keep_first(self, name: str, value: str) -> str:
-        """Write a fact about the site down, which blocks, unless the fact is known; return what is
-        known. Raises JournalAway, JournalRefused.
+    def fact(self, name: str) -> str | None:
+        """Read a fact about the site, which blocks; None if there is none. Raises JournalAway,
+        JournalRefused.
         """
+        found = self._ask("SELECT value FROM site WHERE name = %s", name)
+        return None if found is None or found.value is None else str(found.value)
+
+    def replace_fact(self, name: str, before: str | None, after: str) -> bool:
+        """Write a fact if it is still the one `before`, which blocks. Return False if not. Raises
+        JournalAway, JournalRefused.
+        """
+        query = "UPDATE site SET value = %s WHERE name = %s IF value = %s"
+        return bool(self._ask(query, after, name, before).applied)
+
+    def _ask(self, query: str, *values: object) -> Any:
+        statement = SimpleStatement(
+            query,
+            consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+            serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+        )
         with _told():
-            statement = SimpleStatement(
-                "INSERT INTO site (name, value) VALUES (%s, %s) IF NOT EXISTS",
-                consistency_level=ConsistencyLevel.LOCAL_QUORUM,
-                serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
-            )
-            found = self._session.execute(statement, (name, value)).one()
-            return value if found.applied else str(found.value)
+            return self._session.execute(statement, values).one()
 
     def close(self) -> None:
         self._session.cluster.shutdown()

@@ -73,7 +73,7 @@ def accept_gap(
     """
     mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
-    slots = running_slots_or_exit(state, site)
+    slots, missing = running_slots_or_exit(state, site)
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
     standing = _standing(slots)
     gaps = _chosen(site, [gap for _, gap in standing], link or (), flow or (), names)
@@ -96,7 +96,9 @@ def accept_gap(
         typer.echo(json.dumps({"site": site, "gaps": rows}, indent=1))
     elif is_accepted:
         _print_outcome(file, site, gaps, goes_on)
-    if len(goes_on) < len(gaps):
+    if missing:
+        typer.echo(missing, err=True)
+    if missing or len(goes_on) < len(gaps):
         raise typer.Exit(EXIT_FAULT)
 
 

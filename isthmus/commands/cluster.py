@@ -55,9 +55,9 @@ def begin(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> Non
 
     Example: isthmus cluster begin mesh.yaml --site paris
     """
-    from relay.cluster.moving import move_all_in
+    from relay.cluster.moving import move_in
 
-    keys = _move(file, site, state, move_all_in)
+    keys = _move(file, site, state, move_in)
     typer.echo(f"{site}: {counted(keys, 'key')} moved; start its nodes: `isthmus relay --node`")
 
 
@@ -70,9 +70,9 @@ def end(file: MeshFile, site: Site, state: StateFolder = DEFAULT_STATE) -> None:
 
     Example: isthmus cluster end mesh.yaml --site paris
     """
-    from relay.cluster.moving import move_all_out
+    from relay.cluster.moving import move_out
 
-    keys = _move(file, site, state, move_all_out)
+    keys = _move(file, site, state, move_out)
     typer.echo(
         f"{site}: {counted(keys, 'key')} moved; take `nodes:` and `cluster:` out of {file}, then"
         f" start its node: `isthmus relay {file} --site {site}`"
@@ -89,7 +89,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     folder, slots = site_folder(state, site), mesh.sites[site].slots
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-        from relay.cluster.moving import MoveAccess, MoveRefused
+        from relay.cluster.moving import MoveAccess, MoveRefused, check_move_in, move_in
         from relay.cluster.site_cluster import SharedServers, cluster_of
         from relay.node.process import only_process
         from relay.node.slot_record import check_slots, keep_slots
@@ -107,8 +107,6 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
             servers = SharedServers(cluster_of(book, site))
             connected.push_async_callback(servers.close)
             coordination = servers.coordination()
-            kept = await servers.kept_slots(slots, waits)
-            check_slots(site, slots, kept, "the states in its cluster")
             accesses = [
                 MoveAccess(
                     journal=await servers.journal(slot, waits),
@@ -121,6 +119,11 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
             while coordination.steady_since is None:
                 await asyncio.sleep(0.05)
             reaching.reschedule(None)
+            if move is move_in:
+                # Before slots are written down, which holds for ever.
+                await check_move_in(folder, accesses)
+            kept = await servers.kept_slots(slots, waits)
+            check_slots(site, slots, kept, "the states in its cluster")
             return await move(folder, accesses, _progress_of(site))
 
     moved, reason = 0, ""

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from federation.mesh import Mesh
+from federation.wording import numbered
 from isthmus.hold_orders import HoldTarget, hold, targets_or_exit, until_obeyed
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
@@ -22,6 +23,8 @@ from isthmus.options import (
     site_or_exit,
 )
 from isthmus.status import status_of
+from relay.node.site_folder import STANDBY
+from relay.node.site_slots import worst_of
 from relay.operator.holds import Holds
 
 Sites = Annotated[
@@ -107,8 +110,15 @@ async def _until_drained(mesh: Mesh, site: str, state: Path) -> bool:
     shown = ""
     while True:
         content = (await status_of(mesh, state)).content["sites"][site]
-        word, reason = content["state"], content.get("reason") or ""
+        slots = content.get("slots", [content])
+        word, reason = worst_of(one["state"] for one in slots), content.get("reason") or ""
         if word == "drained":
+            if elsewhere := [n for n, one in enumerate(slots) if one["state"] == STANDBY]:
+                typer.echo(
+                    f"{site}: {numbered('slot', elsewhere)} run at other machines: see `isthmus"
+                    " status` there",
+                    err=True,
+                )
             return True
         line = f"{site}: {word}{f': {reason}' if reason else ''}"
         if line != shown:

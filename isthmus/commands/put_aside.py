@@ -12,9 +12,9 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -36,8 +36,6 @@ from isthmus.options import (
 from relay.delivery.put_aside import Aside
 
 SHOWN_BYTES = 4096
-T = TypeVar("T")
-
 _HELP = {
     "list": """What waits, and why.
 
@@ -195,13 +193,18 @@ async def _look_into(looks: dict[str, Any], client: NodeClient, aside: Aside, **
     async for answer in client.get(aside.value, **query):
         look = looks.setdefault(client.site, {"total": 0, "messages": []})
         look["total"] += answer["total"]
-        look["messages"] += answer["messages"]
+        look["messages"] = [*look["messages"], *answer["messages"]][: query.get("most")]
 
 
 def _look(client: NodeClient, aside: Aside) -> dict[str, Any]:
-    """Return all that the nodes of a site have, with bodies; end the command if one is away."""
+    """Return all that the nodes of a site have, with bodies; end the command if none answers."""
     looks: dict[str, Any] = {}
-    _or_exit(_look_into(looks, client, aside, bodies=1))
+    try:
+        asyncio.run(_look_into(looks, client, aside, bodies=1))
+    except (NodeAway, NodeSaysNo) as error:
+        if client.site not in looks:
+            exit_with(str(error), EXIT_FAULT)
+        typer.echo(str(error), err=True)  # of slots that others have
     look: dict[str, Any] = looks[client.site]
     return look
 
@@ -223,7 +226,13 @@ def _do(client: NodeClient, path: str, selection: dict[str, Any], as_json: bool)
                 typer.echo(f"{result['id']} {result['outcome']}{note}")
                 sys.stdout.flush()
 
-    _or_exit(run())
+    problem = ""
+    try:
+        asyncio.run(run())
+    except (NodeAway, NodeSaysNo) as error:
+        problem = str(error)
+    if problem and not results:
+        exit_with(problem, EXIT_FAULT)
     counts = Counter(result["outcome"] for result in results)
     missing = sorted(set(selection.get("ids", ())) - {result["id"] for result in results})
     if as_json:
@@ -232,15 +241,10 @@ def _do(client: NodeClient, path: str, selection: dict[str, Any], as_json: bool)
         typer.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "none there")
         if missing:
             typer.echo(f"not there: {', '.join(missing)}", err=True)
-    if counts["kept"] or missing:
+    if problem:
+        typer.echo(problem, err=True)
+    if problem or counts["kept"] or missing:
         raise typer.Exit(EXIT_FAULT)
-
-
-def _or_exit(request: Coroutine[Any, Any, T]) -> T:
-    try:
-        return asyncio.run(request)
-    except (NodeAway, NodeSaysNo) as error:
-        exit_with(str(error), EXIT_FAULT)
 
 
 def _print_list(aside: Aside, looks: dict[str, Any]) -> None:

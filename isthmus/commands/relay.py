@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,7 @@ from isthmus.options import (
     exit_without_cluster_parts,
     site_or_exit,
 )
-from relay.node.site_folder import MOVED, STATE, node_folder, site_folder, slot_folder
+from relay.node.site_folder import MOVED, STATE, node_folder, site_folder, slot_folder, slot_folders
 
 if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
@@ -131,9 +132,10 @@ def relay(
                     own = slot_folder(folder, slot)
                     brokers = None if shared is None else shared.brokers(slot)
                     machine = None if shared is None else shared.machine(slot)
-                    nodes.append(
-                        SiteNode(site, book, own, formats, writers, brokers, machine, place)
-                    )
+                    slot_node = SiteNode(site, book, own, formats, writers, brokers, machine, place)
+                    nodes.append(slot_node)
+                if shared is not None:
+                    shared.book = partial(getattr, slot_node, "book")
             process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
             await process.run()
         return process
@@ -159,7 +161,7 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
         if node:
             exit_with(f"{site} has one node, without a name: it has no `cluster:`", EXIT_USAGE)
         folder = site_folder(state, site)
-        if (folder / MOVED).exists():
+        if any((one / MOVED).exists() for one in slot_folders(folder)):
             exit_with(
                 f"{site}: its state has moved into a cluster: `isthmus cluster end` brings it back,"
                 " with a file that has the site's `cluster:`",
@@ -170,7 +172,7 @@ def _place_of(mesh: Mesh, site: str, node: str, state: Path) -> tuple[str, str, 
     if group.names and name not in group.names:
         exit_with(f"{site} has no node {name!r}: `nodes:` has {', '.join(group.names)}", EXIT_USAGE)
     folder = site_folder(state, site)
-    if (folder / STATE).exists() and not (folder / MOVED).exists():
+    if any((one / STATE).exists() and not (one / MOVED).exists() for one in slot_folders(folder)):
         exit_with(
             f"{site}: the state of its one node is in {folder / STATE}: `isthmus cluster begin"
             f" FILE --site {site}` moves it into the cluster",

@@ -164,7 +164,7 @@ def _slots_of(mesh: Mesh, state: Path, site: str) -> list[dict[str, Any]]:
             "reason": report["reason"],
             "shared": report.get("slot"),
         }
-        for number, report in enumerate(part.get("slots", [part]))
+        for number, report in enumerate(part.get("slots", [part] * slots.count))
     ]
 
 

@@ -3,7 +3,7 @@
 A move takes the slot as a node does, under a name that no node may follow. So a move that is cut
 short leaves a state that nobody runs on, and is made again as a whole. A state that moves in is
 marked in its folder before any node may take it from the journal, and a state that moves out is in
-its folder before the journal's is given up. Slots move one after the other, the first slot last.
+its folder before the journal's is given up. No slot is given to the nodes before all have moved in.
 
 moved.json      {"format": 1, "to": "the journal of the site's cluster", "is_there": true}
                 `is_there`: false while the move is under way
@@ -61,33 +61,47 @@ class MoveRefused(Exception):
     """The state is not to be moved; nothing was changed."""
 
 
-async def move_all_in(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
-    """Move the states of all slots of a site in, from the site's `folder`; return their number of
-    keys. Raises as `move_in`.
-    """
-    moved = 0
-    # The first slot's folder is the site's: its mark says that all have moved.
-    for number in reversed(range(len(slots))):
-        own = slot_folder(folder, number)
-        if number and (own / MOVED).exists() and _is_there(own):
-            continue  # by a move that was cut short
-        moved += await move_in(own, slots[number], _beside(moved, progress))
-    return moved
+async def check_move_in(folder: Path, slots: Sequence[MoveAccess]) -> None:
+    """Raise MoveRefused if the states of all slots in the site's `folder` are not to move in."""
+    for number, slot in enumerate(slots):
+        await _before_moving_in(slot_folder(folder, number), slot)
 
 
-async def move_all_out(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
-    """Move the states of all slots of a site out, into the site's `folder`; return their number of
-    keys. Raises as `move_out`.
+async def move_in(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
+    """Move the states of all slots in the site's `folder` into their journals; return their number
+    of keys. The folder must be no other process's. Raises MoveRefused, StoreError,
+    CoordinationAway.
     """
+    folders = [slot_folder(folder, number) for number in range(len(slots))]
+    each = list(zip(folders, slots, strict=True))
+    owned = [await _before_moving_in(own, slot) for own, slot in each]
     moved = 0
-    for number in reversed(range(len(slots))):
-        own, slot = slot_folder(folder, number), slots[number]
-        own.mkdir(parents=True, exist_ok=True)
-        before = await until_known(slot.journal.ownership, slot.retry)
-        is_out = before is not None and before.owner.node == MOVED_OUT
-        if number and is_out and (own / STATE).exists() and not (own / MOVED).exists():
-            continue  # by a move that was cut short
-        moved += await move_out(own, slot, _beside(moved, progress))
+    is_written = all(before is not None for before in owned)
+    if not is_written or not all((own / MOVED).exists() for own in folders):
+        # No node takes a slot before all are whole: first all are this command's.
+        for n, (own, slot) in enumerate(each):
+            async with _held(own, slot, MOVING_IN, owned[n]) as (_, owner):
+                owned[n] = _only(owner)
+        for n, (own, slot) in enumerate(each):
+            source = open_store(own / STATE)
+            try:
+                async with _held(own, slot, MOVING_IN, owned[n]) as (store, owner):
+                    owned[n] = _only(owner)
+                    moved += await _write_all(own, source, store, _beside(moved, progress))
+            finally:
+                source.close()
+        for own in folders:
+            _mark_moved(own, is_there=False)
+    crash_points.reach("move.in")
+    for n, (own, slot) in enumerate(each):
+        before = owned[n]
+        if before is not None and before.owner.node == MOVING_IN:
+            # A node may follow this owner.
+            async with _held(own, slot, MOVED_IN, before):
+                pass
+        crash_points.reach("move.given")
+    for own in folders:
+        _mark_moved(own, is_there=True)
     return moved
 
 
@@ -96,39 +110,32 @@ def _beside(moved: int, progress: Progress) -> Progress:
     return lambda keys: progress(moved + keys)
 
 
-async def move_in(folder: Path, slot: MoveAccess, progress: Progress) -> int:
-    """Move the state in a slot's `folder` into the journal; return its number of keys. The folder
-    must be no other process's. Raises MoveRefused, StoreError, CoordinationAway.
-    """
+async def _before_moving_in(folder: Path, slot: MoveAccess) -> Ownership | None:
+    """Return the ownership that a slot's move in is to follow. Raises MoveRefused."""
     if not (folder / STATE).exists():
         raise MoveRefused(f"there is no state in {folder / STATE}")
     await _check_nodes(slot.coordination)
     before = await until_known(slot.journal.ownership, slot.retry)
-    if before is not None and before.owner.node not in (MOVING_IN, MOVED_OUT):
+    is_marked = (folder / MOVED).exists()
+    is_under_way = is_marked and not _is_there(folder)
+    if before is None:
+        if is_marked and not is_under_way:
+            raise MoveRefused(_OUT_OF_DATE.format(folder=folder / STATE))
+        return None
+    if not is_under_way and before.owner.node not in (MOVING_IN, MOVED_OUT):
         raise MoveRefused(
             f"the cluster has a state of this site, last of {before.owner.node}: nothing may write"
             " over it"
         )
-    if (folder / MOVED).exists() and (
-        _is_there(folder) or (before is not None and before.owner.node == MOVED_OUT)
-    ):
-        raise MoveRefused(
-            f"the state in {folder / STATE} has moved into the cluster before, and is out of date:"
-            " `isthmus cluster end` brings the present one"
-        )
-    source = open_store(folder / STATE)
-    try:
-        async with _held(folder, slot, MOVING_IN, before) as (store, owner):
-            moved = await _write_all(folder, source, store, progress)
-    finally:
-        source.close()
-    _mark_moved(folder, is_there=False)
-    crash_points.reach("move.in")
-    # A node may follow this owner.
-    async with _held(folder, slot, MOVED_IN, _only(owner)):
-        pass
-    _mark_moved(folder, is_there=True)
-    return moved
+    if is_marked and (before.owner.node == MOVED_OUT or not is_under_way):
+        raise MoveRefused(_OUT_OF_DATE.format(folder=folder / STATE))
+    return before
+
+
+_OUT_OF_DATE = (
+    "the state in {folder} has moved into the cluster before, and is out of date: `isthmus cluster"
+    " end` brings the present one"
+)
 
 
 async def _write_all(folder: Path, source: Store, store: JournaledStore, progress: Progress) -> int:
@@ -150,10 +157,26 @@ async def _write_all(folder: Path, source: Store, store: JournaledStore, progres
     return moved
 
 
-async def move_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
-    """Move the state from the journal into a slot's `folder`; return its number of keys. No node
-    can take the slot afterwards. Raises MoveRefused, StoreError, CoordinationAway.
+async def move_out(folder: Path, slots: Sequence[MoveAccess], progress: Progress) -> int:
+    """Move the states of all slots from their journals into the site's `folder`; return their
+    number of keys. No node can take a slot afterwards. Raises MoveRefused, StoreError,
+    CoordinationAway.
     """
+    moved = 0
+    # The first slot's folder is the site's, whose node does not start before all is there.
+    for number in reversed(range(len(slots))):
+        own, slot = slot_folder(folder, number), slots[number]
+        own.mkdir(parents=True, exist_ok=True)
+        before = await until_known(slot.journal.ownership, slot.retry)
+        is_out = before is not None and before.owner.node == MOVED_OUT
+        if number and is_out and (own / STATE).exists() and not (own / MOVED).exists():
+            continue  # by a move that was cut short
+        moved += await _move_one_out(own, slot, _beside(moved, progress))
+    return moved
+
+
+async def _move_one_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
+    """Move the state from the journal into a slot's `folder`; return its number of keys."""
     await _check_nodes(slot.coordination)
     before = await until_known(slot.journal.ownership, slot.retry)
     if before is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,11 @@ def shared(
     connect: Connect,
     open_copy: Callable[[Path], SlotCopy],
     progress: CopyProgress,
-    on_held: Callable[[bool], None] = lambda is_held: None,
+    held: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> OpenState:
     """Return the way to a state that the site's nodes share: each has a copy in its own folder,
-    whose `progress` is noted while the node stands by. `on_held` is called with True when the
-    state is this node's, and with False before the node gives the state up.
+    whose `progress` is noted while the node stands by. `held` is entered once the state is this
+    node's, and left before the node gives the state up.
     """
 
     @asynccontextmanager
@@ -53,15 +53,14 @@ def shared(
                 try:
                     store, owner = await turns.take(copy)
                     try:
-                        on_held(True)
-                        yield HeldState(
-                            store,
-                            lambda give_up: turns.hold(store, owner, give_up),
-                            lambda: slot_report(store, owner),
-                            turns.give_to,
-                        )
+                        async with held():
+                            yield HeldState(
+                                store,
+                                lambda give_up: turns.hold(store, owner, give_up),
+                                lambda: slot_report(store, owner),
+                                turns.give_to,
+                            )
                     finally:
-                        on_held(False)
                         await store.release()
                         store.close()
                 finally:

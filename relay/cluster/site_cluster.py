@@ -20,6 +20,7 @@ from federation.brokers.broker_uri import parse_host_port
 from federation.brokers.credentials import resolve_password
 from federation.mesh import EnsemblePlace, JournalPlace
 from federation.slots import ONE_SLOT, SlotMap
+from relay.cluster.broker_probe import BrokerProbe
 from relay.cluster.coordination import Coordination
 from relay.cluster.shared_orders import SharedOrders
 from relay.cluster.shared_state import shared
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 _LOCK_HEARTBEAT_S = 2
 _AGAIN_S = 0.5
+_SLOTS = "slots"
+"""Name of the fact that says which slots the states in a keyspace are of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,8 @@ class SiteCluster:
     zookeeper: ZookeeperAccess
 
 
-async def _wait_a_little(_: int) -> None:
-    await asyncio.sleep(_AGAIN_S)
+def _recording(slots: SlotMap) -> Callable[[JournalSession], bool]:
+    return lambda session: session.replace_fact(_SLOTS, None, slots_as_text(slots))
 
 
 class SharedServers:
@@ -80,18 +83,37 @@ class SharedServers:
             self._journals[slot] = await self._asked(lambda session: session.journal(slot), report)
         return self._journals[slot]
 
+    async def fact(self, name: str) -> str | None:
+        """Read a fact about the site. Raises JournalAway, JournalRefused."""
+        session = await self._connected()
+        return await asyncio.to_thread(session.fact, name)
+
+    async def replace_fact(self, name: str, before: str | None, after: str) -> bool:
+        """Write a fact if it is still the one `before`. Raises JournalAway, JournalRefused."""
+        session = await self._connected()
+        return await asyncio.to_thread(session.replace_fact, name, before, after)
+
     async def kept_slots(self, slots: SlotMap, report: Callable[[str], None]) -> SlotMap:
         """Return the slots that the states in the keyspace are of, which are these `slots` if there
         is none. Raises as `journal`.
         """
-        first = await self.journal(0, report)
-        # States from before there were several slots are of one.
-        is_old = (
-            slots != ONE_SLOT and await until_known(first.ownership, _wait_a_little) is not None
-        )
-        text = slots_as_text(ONE_SLOT if is_old else slots)
-        kept = await self._asked(lambda session: session.keep_first("slots", text), report)
-        return slots_of_text(kept)
+        while True:
+            kept = await self._asked(lambda session: session.fact(_SLOTS), report)
+            if kept is not None:
+                return slots_of_text(kept)
+            # A state without a record is of one slot.
+            found = ONE_SLOT if await self.has_state(report) else slots
+            await self._asked(_recording(found), report)
+
+    async def has_state(self, report: Callable[[str], None]) -> bool:
+        """Return True if the first slot had an owner. Raises as `journal`."""
+        journal = await self.journal(0, report)
+
+        async def retry(failures: int) -> None:
+            report("asking Cassandra whose the state is")
+            await asyncio.sleep(_AGAIN_S)
+
+        return await until_known(journal.ownership, retry) is not None
 
     async def _asked(self, ask: Callable[[JournalSession], T], report: Callable[[str], None]) -> T:
         """Return the answer of a call that blocks, made until Cassandra can be reached."""
@@ -99,16 +121,18 @@ class SharedServers:
         failures = 0
         while True:
             try:
-                async with self._connecting:
-                    if self._session is None:
-                        self._session = await asyncio.to_thread(
-                            JournalSession, self.cluster.cassandra
-                        )
-                return await asyncio.to_thread(ask, self._session)
+                return await asyncio.to_thread(ask, await self._connected())
             except JournalAway as error:
                 failures += 1
                 report(f"connecting to Cassandra: {error}")
                 await asyncio.sleep(backoff.delay_s(failures))
+
+    async def _connected(self) -> JournalSession:
+        """Return the session with Cassandra. Raises JournalAway, JournalRefused."""
+        async with self._connecting:
+            if self._session is None:
+                self._session = await asyncio.to_thread(JournalSession, self.cluster.cassandra)
+            return self._session
 
     async def close(self) -> None:
         """End both sessions, with all entries of this process. Raises nothing."""
@@ -157,7 +181,9 @@ class NodeInCluster:
     def __init__(
         self, book: AddressBook, site: str, node: str, folder: Path, uplink: Uplink
     ) -> None:
-        """`folder` and `uplink` are the node's, of all its slots."""
+        """`book` is the first; `folder` and `uplink` are the node's, of all its slots."""
+        self.book: Callable[[], AddressBook] = lambda: book
+        """Present addresses, for the probe of the broker."""
         self._site = site
         self._folder = folder
         self._uplink = uplink
@@ -171,14 +197,15 @@ class NodeInCluster:
         self._entries: SiteEntries | None = None
         self._is_checked = False
         """True once the slots are known to be those of the states."""
-        self._orders: SharedOrders | None = None
-        self._sharing: asyncio.Task[None] | None = None
+        self._orders = SharedOrders(folder / HOLDS_FILE, self._servers)
+        self._beside: list[asyncio.Task[None]] = []
+        """Work beside the slots, where there are several."""
 
     async def aclose(self) -> None:
         """End the connections to the servers, once all slots have ended."""
-        if self._sharing is not None:
-            self._sharing.cancel()
-            await asyncio.wait({self._sharing})
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         await self._servers.close()
 
     def machine(self, slot: int) -> Machine:
@@ -197,43 +224,65 @@ class NodeInCluster:
                 connected,
                 lambda folder: SlotCopy(open_store(folder, COPY), TABLES, POINT_TABLES),
                 progress,
-                lambda is_held: self._runs(slot, is_held=is_held),
+                lambda: self._running(slot),
             ),
             copy_report=progress.report,
         )
 
-    def _runs(self, slot: int, *, is_held: bool) -> None:
-        """Note whether this node runs a slot."""
-        (self._held.add if is_held else self._held.discard)(slot)
+    @asynccontextmanager
+    async def _running(self, slot: int) -> AsyncIterator[None]:
+        """Note that this node runs a slot while the block lasts. Raises JournalRefused, OSError."""
+        self._held.add(slot)
+        self._share_rates()
+        if slot == 0:
+            self._orders.give(is_giver=True)
+        elif not self._slots.is_whole:
+            backoff = Backoff(0.2, 5.0, random.random)
+            await self._orders.bring(lambda failures: asyncio.sleep(backoff.delay_s(failures)))
+        try:
+            yield
+        finally:
+            if slot == 0:
+                self._orders.give(is_giver=False)
+            self._held.discard(slot)
+            self._share_rates()
+
+    def _share_rates(self) -> None:
         # Of the site's rates each slot has a part, used or not: no node knows what others send.
         self._uplink.share = max(1, len(self._held)) / self._slots.count
-        if self._orders is not None:
-            self._orders.gives = 0 in self._held
 
     @asynccontextmanager
     async def _connected(
         self, slot: int, report: Callable[[str], None]
     ) -> AsyncIterator[SlotTurns]:
-        """Connect for one turn at a slot. Raises JournalRefused."""
+        """Connect for one turn at a slot. Raises JournalRefused, NodeStopped."""
         if not self._is_checked:
             kept = await self._servers.kept_slots(self._slots, report)
             check_slots(self._site, self._slots, kept, "the states that its nodes share")
             self._is_checked = True
         journal = await self._servers.journal(slot, report)
-        if self._entries is None:
-            coordination = self._servers.coordination()
-            session_s = self._servers.cluster.zookeeper.session_s
-            self._entries = SiteEntries(coordination, self._member, self._slots.count, session_s)
-            if not self._slots.is_whole:
-                self._orders = SharedOrders(self._folder / HOLDS_FILE, coordination)
-                self._sharing = asyncio.create_task(self._orders.run(), name="orders")
         yield SlotTurns(
             slot=slot,
-            site=self._entries,
+            site=self._site_entries(),
             journal=journal,
             random_bytes=self._machine.random_bytes,
             random=random.random,
         )
+
+    def _site_entries(self) -> SiteEntries:
+        """Return the entries that all slots share, and begin what all slots need."""
+        if self._entries is None:
+            session_s = self._servers.cluster.zookeeper.session_s
+            self._entries = SiteEntries(
+                self._servers.coordination(), self._member, self._slots.count, session_s
+            )
+            if not self._slots.is_whole:
+                probe = BrokerProbe(self.brokers(0), self._site, lambda: self.book())
+                self._beside = [
+                    asyncio.create_task(self._orders.run(), name="orders"),
+                    asyncio.create_task(probe.run(self._entries), name="broker probe"),
+                ]
+        return self._entries
 
     def brokers(self, slot: int) -> RabbitBrokers:
         """Return the node's way to its brokers, which soon notice that the node is gone."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
 from relay.cluster.coordination import Coordination, CoordinationEntry
@@ -104,6 +105,13 @@ class SiteEntries:
         self._seen_at = float("-inf")
         self._changed_at = float("-inf")
         self._looking = asyncio.Lock()
+        self._pinned: set[int] = set()
+        """Slots of this node's that an operator gave it."""
+        self._is_leaving = False
+        self.is_fit = True
+        """False while this node could not run a slot: it does not reach the site's broker."""
+        self.look_if_fit: Callable[[], Awaitable[bool]] = _always_fit
+        """Look now whether it could."""
 
     @property
     def has_several_slots(self) -> bool:
@@ -122,9 +130,11 @@ class SiteEntries:
         return self._other_since is not None
 
     async def appear(self) -> None:
-        """See to it that this node's name is the node's in the ensemble. Raises NodeStopped if the
-        name is another machine's.
+        """See to it that this node's name is the node's in the ensemble, unless the node leaves.
+        Raises NodeStopped if the name is another machine's.
         """
+        if self._is_leaving:
+            return
         seen = await self.coordination.read(self._presence)
         if seen is not None:
             other = ClusterMember.of(seen)
@@ -143,6 +153,15 @@ class SiteEntries:
             await self.coordination.remove(self._presence)
         self._other_since = None
         await self.coordination.add(self._presence, self.member.encoded())
+
+    def stay(self) -> None:
+        """Note that this node stands by for a slot, and so does not leave."""
+        self._is_leaving = False
+
+    async def leave(self) -> None:
+        """Take this node's name away, so that others give it nothing while its slots end."""
+        self._is_leaving = True
+        await self.coordination.remove(self._presence)
 
     async def view(self, age_s: float) -> SiteView:
         """Return all entries of the site, as they were at most `age_s` ago."""
@@ -184,11 +203,11 @@ class SiteEntries:
     async def claim(self, slot: int) -> bool:
         """Add this node's entry of a slot; return False if there is an entry, whosever."""
         after = await self.coordination.read(_next_path(slot))
-        is_pinned = False
         if after is not None:
             wish = ClusterMember.of(after)
-            is_pinned = wish.node == self.member.node and wish.is_pinned
-        entry = replace(self.member, is_pinned=is_pinned)
+            if wish.node == self.member.node and wish.is_pinned:
+                self._pinned.add(slot)
+        entry = replace(self.member, is_pinned=slot in self._pinned)
         if not await self.coordination.add(owner_path(slot), entry.encoded()):
             return False
         if after is not None:
@@ -211,6 +230,7 @@ class SiteEntries:
 
     async def give(self, slot: int, to: str, *, is_pinned: bool) -> None:
         """Remove this node's entry of a slot, for another node to take the slot."""
+        self._pinned.discard(slot)
         await self.coordination.remove(_next_path(slot))
         if to:
             wish = ClusterMember(to, "", "", is_pinned)
@@ -223,8 +243,12 @@ class SiteEntries:
         await self.coordination.add(path, self.member.encoded())
 
     async def copy_ends(self, slot: int) -> None:
-        """Note that this node has no copy of a slot, or has the slot."""
+        """Note that this node's copy of a slot is behind, or that the node has the slot."""
         await self.coordination.remove(f"{_copies_path(slot)}/{self.member.node}")
+
+
+async def _always_fit() -> bool:
+    return True
 
 
 _AGE_S = 0.2

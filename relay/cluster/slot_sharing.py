@@ -91,6 +91,21 @@ class SiteView:
                 return (slot, to) if giver == node else None
         return None
 
+    def to_give_up(self, node: str) -> tuple[int, str] | None:
+        """Return a slot that `node`, which cannot run it, should give to another that can, and to
+        whom; None if there is no other.
+        """
+        if self.free:
+            return None
+        counts = self._counts()
+        choices = [
+            (counts[to], -_weight(slot, to), slot, to)
+            for slot, view in self.slots.items()
+            if view.owner == node
+            for to in view.copies & self.nodes - {node}
+        ]
+        return min(choices)[2:] if choices else None
+
     def _counts(self) -> Counter[str]:
         """Count the slots of each present node."""
         return Counter(view.owner for view in self.slots.values() if view.owner in self.nodes)

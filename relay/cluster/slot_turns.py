@@ -20,7 +20,11 @@ from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.slot_taking import SlotTaking, catch_up
 from dedup.journal.snapshot_keeper import USUAL_PACE, SnapshotKeeper, SnapshotPace
 from relay import crash_points
-from relay.cluster.coordination import CoordinationAway, CoordinationEntry
+from relay.cluster.coordination import (
+    CoordinationAway,
+    CoordinationEntry,
+    CoordinationRefused,
+)
 from relay.cluster.journal_moments import JournalMoments
 from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.node.machine import GivingRefused
@@ -86,6 +90,8 @@ class SlotTurns:
         self._backoff = Backoff(0.1, 2.0, random)
         self._free_since: float | None = None
         """Time since which nobody has the slot's entry, as far as was seen."""
+        self._is_warm = False
+        """True while the entries say that this node could take the slot at once."""
         self._given_to: tuple[str, bool] | None = None
         """Node that gets the slot next, and whether an operator said so."""
         self._giving = asyncio.Event()
@@ -104,6 +110,7 @@ class SlotTurns:
         self, copy: SlotCopy, report: Callable[[str], None], progress: CopyProgress
     ) -> None:
         """Follow the journal until this node should take the slot."""
+        self._site.stay()
         reason = ""
         while True:
             seen: CoordinationEntry | None = None
@@ -112,6 +119,7 @@ class SlotTurns:
                 seen = await self._site.owner(self._slot)
                 if await self._is_claimed(seen):
                     report("")
+                    self._is_warm = False
                     await self._site.copy_ends(self._slot)
                     return
             except (CoordinationAway, JournalAway) as error:
@@ -189,19 +197,18 @@ class SlotTurns:
         looks_back_at, wait_s = _now(), FOLLOW_EVERY_S
         try:
             while True:
-                with contextlib.suppress(JournalAway):
-                    is_behind, last = _now() >= looks_back_at, copy.last_row
+                is_behind, last = _now() >= looks_back_at, copy.last_row
+                try:
                     await catch_up(self._journal, copy, is_behind=is_behind)
+                except JournalAway:
+                    await self._note_copy(is_warm=False)
+                else:
                     progress.reached(copy.last_row)
                     is_idle = copy.last_row == last
                     wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
                     if is_behind:
                         looks_back_at = _now() + LOOK_BACK_EVERY_S
-                        # Again and again: entries go with a session.
-                        with contextlib.suppress(CoordinationAway):
-                            await self._site.appear()
-                            await self._site.copy_is_warm(self._slot)
-                            await self._site.view(LOOK_BACK_EVERY_S / 2)
+                    await self._note_copy(is_warm=self._site.is_fit, again=is_behind)
                 done, _ = await asyncio.wait({watching}, timeout=wait_s)
                 if done:
                     watching.result()
@@ -209,6 +216,22 @@ class SlotTurns:
         finally:
             watching.cancel()
             await asyncio.wait({watching})
+
+    async def _note_copy(self, *, is_warm: bool, again: bool = False) -> None:
+        """Note whether this node could take the slot at once; `again`, as entries go with a
+        session.
+        """
+        if is_warm == self._is_warm and not again:
+            return
+        with contextlib.suppress(CoordinationAway):
+            if is_warm:
+                await self._site.appear()
+                await self._site.copy_is_warm(self._slot)
+                # Whoever takes a slot goes by what was seen before.
+                await self._site.view(LOOK_BACK_EVERY_S / 2)
+            else:
+                await self._site.copy_ends(self._slot)
+            self._is_warm = is_warm
 
     async def _changed(self, seen: CoordinationEntry | None) -> None:
         try:
@@ -295,30 +318,40 @@ class SlotTurns:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _give_in_time(self, give_up: Callable[[], None]) -> None:
-        """Call `give_up` once this node is to give the slot away, by an order or to balance."""
-        if self._site.has_several_slots:
-            while not self._giving.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_BALANCE_EVERY_S):
-                        await self._giving.wait()
-                        break
+        """Call `give_up` once this node is to give the slot away: by an order, to balance, or as
+        the node cannot run it.
+        """
+        while self._site.has_several_slots and not self._giving.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BALANCE_EVERY_S):
+                    await self._giving.wait()
+            if not self._giving.is_set():
                 with contextlib.suppress(CoordinationAway):
-                    view = await self._site.view(_BALANCE_EVERY_S / 2)
-                    given = view.to_give(self._node)
-                    rests = self._site.unchanged_s >= max(_RESTS_S, self._site.session_s)
-                    if rests and given is not None and given[0] == self._slot:
-                        self._given_to = (given[1], False)
-                        log.info("slot %d goes to %s, which has fewer", *given)
-                        self._giving.set()
+                    await self._give_if_better()
         await self._giving.wait()
         give_up()
         await asyncio.Event().wait()
+
+    async def _give_if_better(self) -> None:
+        """Order the slot away if another node should have it now."""
+        view = await self._site.view(_BALANCE_EVERY_S / 2)
+        if self._site.unchanged_s < max(_RESTS_S, self._site.session_s):
+            return
+        is_fit = self._site.is_fit
+        given = view.to_give(self._node) if is_fit else view.to_give_up(self._node)
+        if given is None or given[0] != self._slot:
+            return
+        # Where the broker was away for all, a node that has it again first is no better.
+        if is_fit or not await self._site.look_if_fit():
+            log.info("slot %d goes to %s", *given)
+            self._given_to = (given[1], False)
+            self._giving.set()
 
     async def give_to(self, node: str) -> None:
         """Give the slot to another node: an operator's order. Raises GivingRefused."""
         try:
             view = await self._site.view(0)
-        except CoordinationAway as error:
+        except (CoordinationAway, CoordinationRefused) as error:
             raise GivingRefused(f"nobody knows which nodes are there: {error}") from error
         if node == self._node:
             raise GivingRefused(f"{node} has {self._what}")
@@ -343,6 +376,7 @@ class SlotTurns:
                 return
             if given_to is None:
                 # This node ends, or its stages begin again: another one goes on meanwhile.
+                await self._site.leave()
                 given_to = (await self._site.taker_beside(self._slot), False)
             node, is_pinned = given_to
             await self._site.give(self._slot, node, is_pinned=is_pinned)

@@ -313,6 +313,8 @@ class SiteNode:
             await tasks.over()
         tasks.raise_failures()
         if has_run and tasks.is_in_order:
+            # An order of the last moment goes with the state.
+            self.holds.look()
             state.end(Commit())
             try:
                 async with asyncio.timeout(STATE_WITHIN_S):

@@ -63,6 +63,8 @@ STARTING_AT_ONCE = 4
 """Sites of a process that start at the same time: a start takes ten connections and a look through
 the log, and a broker asked by hundreds of sites at once answers none of them.
 """
+AGAIN_S = 1.0
+"""Wait before a node begins again by itself."""
 TURN_S = 10.0
 """Time after which a starting site lets the next one begin to start beside it."""
 
@@ -247,6 +249,13 @@ class RelayProcess:
             node.file_problem = problem
 
     async def _run_node(self, node: SiteNode) -> None:
+        while not await self._has_ended(node):
+            await asyncio.sleep(AGAIN_S)
+
+    async def _has_ended(self, node: SiteNode) -> bool:
+        """Run a node until it ends. Return False if it is to begin again by itself: other slots
+        of its site, and other nodes, go on beside.
+        """
         try:
             await self._run_in_turn(node)
         except StoreLocked:
@@ -260,11 +269,15 @@ class RelayProcess:
                 slot.stop()
             self._begin_again_if_back(node)
         except EndedBadly as error:
+            if not node.is_to_end and node.copy_report is not None:
+                log.error("%s: %s", node.label, error)
+                return False
             if not node.is_to_end:
                 raise  # begun anew with its process
             log.error("%s: %s", node.label, error)
             self.ended_badly[node.label] = str(error)
             self._announce_end(node, str(error))
+        return True
 
     def _announce_end(self, node: SiteNode, reason: str) -> None:
         """Announce the reason why a node stopped by itself for the site, and for its slot."""

@@ -8,14 +8,16 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
+    Iterable,
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from federation.slots import SlotMap
 from relay.batches.batch import BatchName
+from relay.delivery.context import DeliveryCounters
 from relay.delivery.put_aside import Aside
 from relay.node.link_reports import one_link
 from relay.node.site_folder import STANDBY
@@ -137,10 +139,19 @@ def site_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return _combined(dict(enumerate(slots))) | {"slots": list(slots)}
 
 
+def worst_of(states: Iterable[str]) -> str:
+    """Return the worst of the states of a site's slots, but for those that run elsewhere."""
+    found = list(states)
+    here = [state for state in found if state != STANDBY]
+    return min(here or found, key=_FROM_BAD_TO_GOOD.index)
+
+
 def node_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the reports of a site's slots at one node, of which others may run elsewhere."""
     here = {n: report for n, report in enumerate(slots) if report["state"] != STANDBY}
-    return _combined(here or dict(enumerate(slots))) | {"slots": list(slots)}
+    # What a node has done at slots that others run by now counts on: counters never fall.
+    counts = _sum([{name: slot[name] for name in _COUNTERS if name in slot} for slot in slots])
+    return _combined(here or dict(enumerate(slots))) | counts | {"slots": list(slots)}
 
 
 def _combined(slots: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
@@ -161,6 +172,7 @@ def _combined(slots: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 _OF_A_SLOT_ALONE = ("slot", "copy")
+_COUNTERS = tuple(one.name for one in fields(DeliveryCounters))
 
 
 def _together(values: Sequence[Any]) -> Any:

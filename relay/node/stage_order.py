@@ -63,6 +63,8 @@ class StageTasks:
         self._ending = ending
         self._tasks: dict[str, asyncio.Task[object]] = {}
         self._failures: dict[asyncio.Task[object], str] = {}
+        self._loss: SlotGone | None = None
+        """Loss of the state, while it is all that has failed."""
         self.is_in_order = True
         """True while no stage has failed, and none was cut short."""
 
@@ -142,7 +144,11 @@ class StageTasks:
         await self._ended(list(self._tasks.values()))
 
     def raise_failures(self) -> None:
-        """Raise EndedBadly if stages have ended with errors and `run` raised nothing."""
+        """Raise EndedBadly if stages have ended with errors and `run` raised nothing, or SlotGone
+        if each of them has only lost the state.
+        """
+        if self._loss is not None:
+            raise self._loss
         if self._failures:
             raise EndedBadly("; ".join(self._failures.values()))
 
@@ -151,8 +157,10 @@ class StageTasks:
         for task, end in zip(tasks, ends, strict=True):
             if isinstance(end, Exception) and task not in self._failures:
                 # The node stands by then, and says why in one line.
-                if loss_of_state(end) is None:
+                loss = loss_of_state(end)
+                if loss is None:
                     log.error("%s ended with an error", task.get_name(), exc_info=end)
+                self._loss = loss if self._loss is not None or not self._failures else None
                 self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
                 self.is_in_order = False
 

@@ -22,7 +22,8 @@ async def node(tmp_path: Path) -> AsyncIterator[AnsweringNode]:
 
     async def start(name: str, state: str, reason: str) -> Path:
         async def status(_: web.Request) -> web.Response:
-            return web.json_response({"sites": {"paris": {"state": state, "reason": reason}}})
+            own = {"state": state, "reason": reason}
+            return web.json_response({"pid": 1, "sites": {"paris": own}})
 
         app = web.Application()
         app.router.add_get("/status", status)
@@ -61,6 +62,17 @@ async def test_a_node_that_stands_by_names_the_one_that_runs(
     announced(tmp_path, "c", stopped="its state is damaged")
     with pytest.raises(NodeAway, match="far-b runs the site; run this on the machine of that node"):
         await folder_that_runs(tmp_path, "paris")
+
+
+async def test_a_node_that_answers_for_another_folder_takes_no_order(
+    tmp_path: Path, node: AnsweringNode
+) -> None:
+    former = await node("a", "running", "")
+    now = await node("b", "running", "")
+    (former / "node.json").write_text(
+        json.dumps({**json.loads((now / "node.json").read_text()), "pid": 2})
+    )
+    assert await folder_that_runs(tmp_path, "paris") == now
 
 
 async def test_where_all_have_stopped_one_of_them_takes_the_order(tmp_path: Path) -> None:

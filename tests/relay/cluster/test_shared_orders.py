@@ -7,19 +7,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
+from dedup.journal.journal import JournalAway
 from relay.cluster.shared_orders import SharedOrders
 from tests.virtual_time import in_virtual_time, let_pass
+
+
+class Facts:
+    """Facts about a site, in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+        self.away = False
+
+    async def fact(self, name: str) -> str | None:
+        await self._ask()
+        return self.kept.get(name)
+
+    async def replace_fact(self, name: str, before: str | None, after: str) -> bool:
+        await self._ask()
+        is_same = self.kept.get(name) == before
+        if is_same:
+            self.kept[name] = after
+        return is_same
+
+    async def _ask(self) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise JournalAway("no quorum in memory")
+
+
+async def retry(failures: int) -> None:
+    await asyncio.sleep(1)
 
 
 class Node:
     """Node with an orders file."""
 
-    def __init__(self, ensemble: MemoryEnsemble, folder: Path, name: str) -> None:
+    def __init__(self, facts: Facts, folder: Path, name: str) -> None:
         self.file = folder / name / "holds.json"
         self.file.parent.mkdir()
-        self.coordination = MemoryCoordination(ensemble)
-        self.orders = SharedOrders(self.file, self.coordination)
+        self.orders = SharedOrders(self.file, facts)
 
     @property
     def content(self) -> str:
@@ -37,10 +64,10 @@ class Node:
 
 @in_virtual_time
 async def test_the_node_with_the_first_slot_gives_its_orders_to_the_others(tmp_path: Path) -> None:
-    ensemble = MemoryEnsemble()
-    one, other = Node(ensemble, tmp_path, "a"), Node(ensemble, tmp_path, "b")
+    facts = Facts()
+    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
     other.file.write_text("old")
-    one.orders.gives = True
+    one.orders.give(is_giver=True)
     with one.running(), other.running():
         await let_pass(5)
         assert other.content == "old", "nobody has given an order"
@@ -50,40 +77,81 @@ async def test_the_node_with_the_first_slot_gives_its_orders_to_the_others(tmp_p
         one.file.write_text("resumed")
         await let_pass(3)
         assert other.content == "resumed"
-        one.coordination.expire()
-        await let_pass(3)
-        assert ensemble.entries["orders"][0] == b"resumed"
 
 
 @in_virtual_time
 async def test_orders_go_on_with_the_node_that_takes_the_first_slot(tmp_path: Path) -> None:
-    ensemble = MemoryEnsemble()
-    one, other = Node(ensemble, tmp_path, "a"), Node(ensemble, tmp_path, "b")
+    facts = Facts()
+    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
     one.file.write_text("paused")
-    one.orders.gives = True
+    one.orders.give(is_giver=True)
     with one.running(), other.running():
         await let_pass(3)
-        one.orders.gives, other.orders.gives = False, True
+        one.orders.give(is_giver=False)
+        other.orders.give(is_giver=True)
         other.file.write_text("resumed")
         await let_pass(5)
         assert (one.content, other.content) == ("resumed", "resumed")
 
 
 @in_virtual_time
-async def test_orders_stay_while_the_ensemble_or_the_disk_is_away(tmp_path: Path) -> None:
-    ensemble = MemoryEnsemble()
-    one, other = Node(ensemble, tmp_path, "a"), Node(ensemble, tmp_path, "b")
-    one.orders.gives = True
+async def test_a_node_that_does_not_know_that_it_has_lost_the_first_slot_gives_nothing_old(
+    tmp_path: Path,
+) -> None:
+    facts = Facts()
+    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    one.file.write_text("paused")
+    one.orders.give(is_giver=True)
+    with one.running():
+        await let_pass(3)
+    other.file.write_text("resumed")
+    other.orders.give(is_giver=True)
+    with other.running():
+        await let_pass(3)
+    with one.running(), other.running():
+        await let_pass(5)
+    assert facts.kept["orders"] == "resumed"
+
+
+@in_virtual_time
+async def test_a_node_with_an_empty_folder_knows_the_order_before_its_slot_begins(
+    tmp_path: Path,
+) -> None:
+    facts = Facts()
+    one, new = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    one.file.write_text("paused")
+    one.orders.give(is_giver=True)
+    with one.running():
+        await let_pass(3)
+    # All nodes have ended; nobody has the first slot.
+    facts.away = True
+    bringing = asyncio.create_task(new.orders.bring(retry))
+    await let_pass(10)
+    assert not bringing.done()
+    facts.away = False
+    await bringing
+    assert new.content == "paused"
+    new.file.write_text("resumed")
+    new.orders.give(is_giver=True)
+    await new.orders.bring(retry)
+    assert new.content == "resumed", "it has the orders itself"
+
+
+@in_virtual_time
+async def test_orders_stay_while_the_journal_or_the_disk_is_away(tmp_path: Path) -> None:
+    facts = Facts()
+    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    one.orders.give(is_giver=True)
     one.file.write_text("paused")
     with one.running(), other.running():
         await let_pass(3)
-        ensemble.away = True
+        facts.away = True
         one.file.write_text("resumed")
         await let_pass(5)
         assert other.content == "paused"
         other.file.unlink()
         other.file.parent.rmdir()
-        ensemble.away = False
+        facts.away = False
         await let_pass(5)
         other.file.parent.mkdir()
         await let_pass(3)
