@@ -12,8 +12,9 @@ from relay.node.brokers import Brokers
 
 EVERY_S = 5.0
 _WITHIN_S = 5.0
-_PATIENCE = 3
-"""Number of failures in a row after which the node counts as unfit."""
+UNFIT_AFTER, CUT_OFF_AFTER = 3, 6
+"""Number of failures in a row after which the node gets no slots, and gives its own away: by then
+each other node that does not reach the broker has noticed."""
 _PURPOSE = "standby"
 
 
@@ -26,12 +27,13 @@ class BrokerProbe:
         self._book = book
 
     async def run(self, entries: SiteEntries) -> None:
-        """Keep `is_fit` of the entries, for ever."""
+        """Keep `is_fit` and `is_cut_off` of the entries, for ever."""
         entries.look_if_fit = self.reaches
         failures = 0
         while True:
             failures = 0 if await self.reaches() else failures + 1
-            entries.is_fit = failures < _PATIENCE
+            entries.is_fit = failures < UNFIT_AFTER
+            entries.is_cut_off = failures >= CUT_OFF_AFTER
             await asyncio.sleep(EVERY_S)
 
     async def reaches(self) -> bool:

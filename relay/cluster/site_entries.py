@@ -110,6 +110,8 @@ class SiteEntries:
         self._is_leaving = False
         self.is_fit = True
         """False while this node could not run a slot: it does not reach the site's broker."""
+        self.is_cut_off = False
+        """True once it has been unfit for so long that other nodes would be too, if they were."""
         self.look_if_fit: Callable[[], Awaitable[bool]] = _always_fit
         """Look now whether it could."""
 

@@ -337,8 +337,11 @@ class SlotTurns:
         view = await self._site.view(_BALANCE_EVERY_S / 2)
         if self._site.unchanged_s < max(_RESTS_S, self._site.session_s):
             return
-        is_fit = self._site.is_fit
-        given = view.to_give(self._node) if is_fit else view.to_give_up(self._node)
+        is_fit, given = self._site.is_fit, None
+        if is_fit:
+            given = view.to_give(self._node)
+        elif self._site.is_cut_off:
+            given = view.to_give_up(self._node)
         if given is None or given[0] != self._slot:
             return
         # Where the broker was away for all, a node that has it again first is no better.

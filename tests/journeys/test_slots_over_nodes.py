@@ -165,13 +165,17 @@ async def test_one_identity_published_at_two_sites_arrives_once_where_nodes_shar
     await shared_slots.traffic.end()
     async with at(mesh, "paris", SITE, "lima") as (paris, tokyo, lima):
         inboxes = [await tokyo.listen(exchange) for exchange in EXCHANGES]
-        sent = []
-        # While slots move to the second node.
-        for number in range(200):
+        sent: list[bytes] = []
+        # Until the second node has slots, and a while on.
+        moved_at = None
+        while moved_at is None or len(sent) < moved_at + 40:
+            number = len(sent)
             both = letter(b"both %d" % number, f"00000000-0000-4000-8000-{number:012}")
             exchange = EXCHANGES[number % len(EXCHANGES)]
             await asyncio.gather(paris.post(exchange, both), lima.post(exchange, both))
             sent.append(both.body)
+            if moved_at is None and number % 20 == 0:
+                moved_at = number if len((await shared_slots.shares()).get("b", ())) > 2 else None
         await shared_slots.evens_out("a", "b")
         for exchange in EXCHANGES:
             await paris.post(exchange, letter(b"last", f"{exchange}-paris"))

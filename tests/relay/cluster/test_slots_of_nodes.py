@@ -72,6 +72,10 @@ class Node:
         self._entries = SiteEntries(self.coordination, member, SLOTS, SESSION_S)
         self._site = site
         self.journals = [MemoryJournal(rows) for rows in site.slots]
+        self.ends_within_s = 0.0
+        """Time for the end of each second slot."""
+        self._reaches_broker = True
+        self._entries.look_if_fit = self._look
         self._tasks = [asyncio.create_task(self._live(slot)) for slot in range(SLOTS)]
 
     async def _live(self, slot: int) -> None:
@@ -108,16 +112,30 @@ class Node:
                         if holding.done():
                             holding.result()
                     finally:
+                        if self.ends_within_s:
+                            await asyncio.sleep(slot % 2 * self.ends_within_s)
                         del self.held[slot]
                         holding.cancel()
                         ending.cancel()
             except SlotGone:
                 continue
 
+    async def lose_broker(self) -> None:
+        self._reaches_broker = self._entries.is_fit = False
+        await let_pass(15)
+        self._entries.is_cut_off = True
+
+    def find_broker(self) -> None:
+        self._reaches_broker = self._entries.is_fit = True
+        self._entries.is_cut_off = False
+
+    async def _look(self) -> bool:
+        return self._reaches_broker
+
     async def stop(self) -> None:
         """End in order."""
-        del self._site.nodes[self.name]
         await self._end()
+        del self._site.nodes[self.name]
         await self.coordination.close()
 
     async def _end(self) -> None:
@@ -251,17 +269,91 @@ async def test_a_slot_goes_to_no_node_that_is_not_there_or_not_up_to_date() -> N
     await site.stop()
 
 
+async def in_other_hands(site: Site, node: str, seconds: float) -> None:
+    """Let time pass in which others have all slots, but for a takeover, and none moves."""
+    await let_pass(4 * SESSION_S)
+    taken = site.taken
+    for _ in range(int(seconds)):
+        await let_pass(1)
+        held = sorted(slot for name, slots in site.shares.items() if name != node for slot in slots)
+        assert held == list(range(SLOTS)), site.shares
+    assert site.taken == taken
+
+
 @in_virtual_time
-async def test_a_node_without_the_journal_does_not_keep_a_slot_from_others() -> None:
+async def test_a_node_that_has_lost_the_journal_gets_no_slots() -> None:
     site = Site()
-    site.start("a", "b", "c")
+    site.start("a", "b")
     await let_pass(20)
     for journal in site.nodes["b"].journals:
         journal.trouble.away = True
+    site.start("c")
+    await let_pass(60)
+    await site.nodes["b"].stop()
+    site.start("b")
+    for journal in site.nodes["b"].journals:
+        journal.trouble.away = True
+    await in_other_hands(site, "b", 120)
     await site.nodes["a"].kill()
-    await let_pass(3 * SESSION_S)
-    held = {slot for node in site.nodes.values() for slot in node.held}
-    assert held == set(range(SLOTS))
+    await in_other_hands(site, "b", 120)
+    for journal in site.nodes["b"].journals:
+        journal.trouble.away = False
+    await let_pass(60)
+    assert site.counts == [4, 4]
+    await site.stop()
+
+
+@in_virtual_time
+async def test_a_node_that_does_not_reach_the_broker_gets_no_slots_and_gives_its_own_away() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    await site.nodes["b"].lose_broker()
+    await let_pass(60)
+    await in_other_hands(site, "b", 60)
+    # Where nobody reaches it, who has the slots matters no more.
+    await asyncio.gather(site.nodes["a"].lose_broker(), site.nodes["c"].lose_broker())
+    before, taken = site.shares, site.taken
+    await let_pass(120)
+    assert (site.shares, site.taken) == (before, taken)
+    for node in site.nodes.values():
+        node.find_broker()
+    await let_pass(60)
+    assert site.counts == [2, 3, 3]
+    await site.stop()
+
+
+@in_virtual_time
+async def test_a_slot_that_an_operator_placed_stays_so_when_sessions_end() -> None:
+    site = Site()
+    site.start("a", "b")
+    await let_pass(20)
+    moved = list(site.nodes["a"].held)[:2]
+    for slot in moved:
+        await site.nodes["a"].held[slot]("b")
+        await let_pass(1)
+    await let_pass(60)
+    site.ensemble.expire_all()
+    await let_pass(10)
+    site.start("c")
+    await let_pass(60)
+    assert site.counts == [2, 3, 3]
+    assert set(moved) <= set(site.nodes["b"].held)
+    await site.stop()
+
+
+@in_virtual_time
+async def test_a_node_whose_slots_end_slowly_is_given_no_other() -> None:
+    site = Site()
+    site.start("a", "b", "c")
+    await let_pass(20)
+    node = site.nodes["b"]
+    node.ends_within_s = 12.0
+    slow = asyncio.create_task(node.stop())
+    await let_pass(30)
+    await slow
+    await let_pass(1)
+    assert site.counts == [4, 4]
     await site.stop()
 
 
