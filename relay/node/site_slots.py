@@ -142,8 +142,8 @@ def site_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def worst_of(states: Iterable[str]) -> str:
     """Return the worst of the states of a site's slots, but for those that run elsewhere."""
     found = list(states)
-    here = [state for state in found if state != STANDBY]
-    return min(here or found, key=_FROM_BAD_TO_GOOD.index)
+    here = [state for state in found if state != STANDBY] or found
+    return min(here, key=_FROM_BAD_TO_GOOD.index) if len(here) > 1 else here[0]
 
 
 def node_of_slots(slots: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
+from isthmus.hold_orders import HoldTarget
 from isthmus.status import StatusReport
 from relay.operator.holds import Holds, read_holds
 
@@ -67,6 +68,22 @@ def test_a_target_that_cannot_be_held_is_refused(
     assert result.exit_code == code
     assert said in result.output
     assert held(state) == Holds()
+
+
+@pytest.mark.parametrize(
+    ("slots", "state"),
+    [
+        (["paused", "running"], "running"),
+        (["paused", "standby", "paused"], "paused"),
+        (["drained", "standby", "draining"], "draining"),
+        (["standby", "standby"], "standby"),
+    ],
+)
+def test_an_order_is_obeyed_once_all_slots_that_run_here_obey(slots: list[str], state: str) -> None:
+    parts = [{"state": one} for one in slots]
+    content = {"sites": {"a": {"state": "standby", "slots": parts}, "b": {"state": "unknown"}}}
+    assert HoldTarget("a").state_in(content) == state
+    assert HoldTarget("b").state_in(content) == "unknown"
 
 
 def test_a_mesh_is_up_when_only_what_somebody_holds_back_does_not_run(tmp_path: Path) -> None:

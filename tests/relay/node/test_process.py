@@ -9,11 +9,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from dedup.store import StoreLocked
-from relay.node.process import ANNOUNCED, ServiceManager, only_process
+from relay.node.node import SiteNode
+from relay.node.process import ANNOUNCED, RelayProcess, ServiceManager, only_process
+from relay.node.stage_order import EndedBadly
+from tests.virtual_time import in_virtual_time
 from tests.waiting import until
 
 PID = 4711
@@ -73,6 +77,32 @@ async def test_a_service_manager_that_is_away_harms_nobody(tmp_path: Path) -> No
     assert not task.done()
     task.cancel()
     manager.close()
+
+
+@in_virtual_time
+async def test_a_slot_that_ends_badly_as_it_is_given_away_begins_again_beside_the_others(
+    tmp_path: Path,
+) -> None:
+    class Slot:
+        """A node's slot that ends badly twice, and then is stopped."""
+
+        label, site, folder = "paris slot 3", "paris", tmp_path
+        copy_report, is_begun, runs = dict, asyncio.Event(), 0
+        is_to_end = was_taken_out = False
+
+        async def run(self) -> None:
+            Slot.runs += 1
+            if Slot.runs < 3:
+                raise EndedBadly("deliverer: it was cut off")
+
+    slot = Slot()
+    process = RelayProcess([cast(SiteNode, slot)])
+    await process._run_node(cast(SiteNode, slot))
+    assert Slot.runs == 3
+    assert process.ended_badly == {}
+    Slot.runs, Slot.copy_report = 0, None  # type: ignore[assignment]
+    with pytest.raises(EndedBadly):
+        await process._run_node(cast(SiteNode, slot))
 
 
 def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:

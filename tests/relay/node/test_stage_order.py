@@ -181,6 +181,31 @@ async def test_a_run_that_another_one_follows_at_once_leaves_the_ledger_to_it() 
     assert "ledger" not in run.stages.done
 
 
+@in_virtual_time
+async def test_a_state_that_is_lost_as_the_stages_end_is_no_bad_end() -> None:
+    run = Run()
+    is_lost = asyncio.Event()
+
+    async def hold() -> None:
+        await is_lost.wait()
+        raise SlotFenced(3, None)
+
+    run.tasks.begin("state", hold())
+    run.stages.packer_takes_s = 2.0
+    running = run.begin()
+    run.stages.has_decided.set()
+    await run.until_idle()
+    run.ending.set()
+    await let_pass(1)
+    is_lost.set()
+    await running
+    run.log_ends.set_result(None)
+    await run.tasks.over()
+    assert not run.tasks.is_in_order
+    with pytest.raises(SlotFenced):
+        run.tasks.raise_failures()
+
+
 def test_what_a_stage_ends_with_while_its_node_stops_is_logged_and_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
