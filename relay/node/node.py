@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RENEWED_EVERY_S = 3600.0
+_CONFIRMED = "confirmed"
+"""Key that is written only so that the journal says whose the state is."""
 STATE_WITHIN_S = 3.0
 """Time for the last writes of a state; without them the next start is as after a kill."""
 
@@ -329,7 +331,15 @@ class SiteNode:
         if not await tasks.until(writer.running()):
             return False
         folder, random_bytes = self.folder / STATE, self._machine.random_bytes
-        beginning = begin_with(state, loaded, writer, folder, self._note_reason, random_bytes)
+        beginning = begin_with(
+            state,
+            loaded,
+            writer,
+            folder,
+            self._note_reason,
+            random_bytes,
+            partial(self._confirm, state),
+        )
         if not await tasks.until(beginning):
             return False
         stages = self.stages = self._stages(state, loaded, writer)
@@ -337,6 +347,13 @@ class SiteNode:
             stages, lambda: self._beside(stages), self._reached, lambda: self._is_to_end
         )
         return True
+
+    async def _confirm(self, state: NodeState) -> None:
+        """Raise SlotGone if a state that the site's nodes share is another node's by now."""
+        if self.shared_state is not None:
+            commit = Commit()
+            commit.put(_CONFIRMED, b"")
+            await state.write_synced(commit)
 
     def _stages(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> Stages:
         parts = self._parts()

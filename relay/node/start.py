@@ -55,9 +55,10 @@ async def begin_with(
     folder: Path,
     report: Callable[[str], None],
     random_bytes: Callable[[int], bytes],
+    confirm: Callable[[], Awaitable[None]],
 ) -> None:
     """Begin to use the state in `folder`. `report` is called with what is waited for, and with an
-    empty text once nothing is.
+    empty text once nothing is. `confirm` raises SlotGone if the state is another node's by now.
 
     Raises NodeStopped if the folder is lost, or older than what the site has delivered.
     """
@@ -65,6 +66,9 @@ async def begin_with(
         writer, "asking the broker for its mark", lambda own: own.load_mark(), report
     )
     verdict = judge_state(not state.is_new, reached_offset(loaded, state, writer), mark)
+    if verdict in (StateVerdict.LOST, StateVerdict.OLDER_THAN_MARK):
+        # Another node may have gone on with the state while this one was frozen.
+        await confirm()
     if verdict is StateVerdict.LOST:
         raise NodeStopped(
             f"the state folder {folder} is empty, but this site has delivered messages before: "

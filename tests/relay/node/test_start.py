@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 from rstream import exceptions
 
+from dedup.journal.journal import SlotFenced
 from dedup.memory_store import MemoryStore
 from relay.batches.batch import Place
 from relay.delivery.context import POSITION
@@ -49,12 +50,18 @@ class AnsweringLog:
         self.mark = offset
 
 
-async def begin(store: MemoryStore, log: AnsweringLog) -> list[str]:
+async def is_ours() -> None:
+    return
+
+
+async def begin(
+    store: MemoryStore, log: AnsweringLog, confirm: Callable[[], Awaitable[None]] = is_ours
+) -> list[str]:
     """What was said meanwhile."""
     said: list[str] = []
     state = NodeState(store)
     writer = cast(LogWriter, log)
-    await begin_with(state, state.load(), writer, FOLDER, said.append, bytes)
+    await begin_with(state, state.load(), writer, FOLDER, said.append, bytes, confirm)
     return said
 
 
@@ -74,6 +81,26 @@ async def test_an_error_is_not_taken_for_no_mark(error: SiteLogError) -> None:
     with pytest.raises(NodeStopped, match="has delivered messages before"):
         await begin(store, AnsweringLog([error] * 3, mark=7))
     assert is_new(store)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@in_virtual_time
+async def test_a_state_that_another_node_has_gone_on_with_is_not_taken_for_an_old_one(
+    has_begun: bool,
+) -> None:
+    store, log = MemoryStore(TABLES), AnsweringLog([], mark=None)
+    if has_begun:
+        await begin(store, log)
+    # While this node was frozen, another one delivered.
+    log.mark = 1000
+
+    async def is_fenced() -> None:
+        raise SlotFenced(3, None)
+
+    with pytest.raises(SlotFenced):
+        await begin(store, log, is_fenced)
+    with pytest.raises(NodeStopped):
+        await begin(store, log)
 
 
 @in_virtual_time
