@@ -117,9 +117,9 @@ async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
     await traffic.arrived(within_s=120)
     traffic.check(lambda site, origin: ANNOUNCED_AT_MOST * 2 if SITE in (site, origin) else 0)
     # The ledgers of three nodes, of which one was killed, are those of one site.
+    period = Period(begin, now_ms() + 1)
     for node in ("paris", "lima", f"{SITE}/c"):
         assert mesh.stop(node) == 0
-    period = Period(begin, now_ms() + 1)
     report = Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
     assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
 
