@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relay.packing.memory_egress import Returns
-from simulation.memory_brokers import Crossing, SiteBroker
+from simulation.memory_brokers import BrokerSlot, Crossing, SiteBroker
 from simulation.node_faults import (
     expire_sessions,
     freeze,
@@ -164,9 +164,9 @@ async def late_append(world: World, chance: random.Random) -> None:
     node = _running(world, chance)
     if node is None:
         return
-    site = node.home.name
-    stream = world.brokers[site].stream
-    world.trace.add("late", node.name)
+    log = _log(world.brokers[node.home.name], chance)
+    stream = log.stream
+    world.trace.add("late", _of_node(node, log))
     life = node.lives
     stream.hold_next_appends(node.logs)
     await asyncio.sleep(chance.uniform(0.0, 0.2))
@@ -175,7 +175,7 @@ async def late_append(world: World, chance: random.Random) -> None:
     else:
         # The node has ended otherwise: its successor's appends must not be held.
         stream.release_held()
-    landing = asyncio.create_task(_land(world, site, chance.uniform(0.0, 15.0)))
+    landing = asyncio.create_task(_land(log, chance.uniform(0.0, 15.0)))
     await _start_again(world, node, life, chance)
     await landing
 
@@ -209,24 +209,26 @@ async def lose_confirms(world: World, chance: random.Random) -> None:
 async def break_log(world: World, chance: random.Random) -> None:
     """Break the log's connection, at once or before a confirm; a cluster changes its leader."""
     broker = _broker(world, chance)
+    log = _log(broker, chance)
     if chance.random() < 0.5:
-        world.trace.add("log", broker.site, "breaks after storing")
-        broker.stream.break_after_storing()
+        world.trace.add("log", log.name, "breaks after storing")
+        log.stream.break_after_storing()
     else:
-        world.trace.add("log", broker.site, "breaks")
-        broker.stream.break_connections("connection reset")
+        world.trace.add("log", log.name, "breaks")
+        log.stream.break_connections("connection reset")
     if broker.egress.returns is Returns.SHUFFLED:
-        broker.stream.hide()
+        log.stream.hide()
 
 
 async def slow_disk(world: World, chance: random.Random) -> None:
     """Store and confirm a log's appends late."""
     broker = _broker(world, chance)
-    world.trace.add("disk", broker.site)
-    broker.stream.confirm_s = chance.uniform(0.02, 1.0)
+    log = _log(broker, chance)
+    world.trace.add("disk", log.name)
+    log.stream.confirm_s = chance.uniform(0.02, 1.0)
     await asyncio.sleep(chance.uniform(0.5, 20.0))
-    broker.stream.confirm_s = broker.pace.log_confirm_s
-    world.trace.add("disk is fast", broker.site)
+    log.stream.confirm_s = broker.pace.log_confirm_s
+    world.trace.add("disk is fast", log.name)
 
 
 async def restart_broker(world: World, chance: random.Random) -> None:
@@ -257,23 +259,24 @@ async def lose_tail(world: World, chance: random.Random) -> None:
     broker = _broker(world, chance)
     if not broker.reachable:
         return
-    count = min(chance.randint(1, 10), len(broker.stream.records))
-    world.trace.add("tail", broker.site, f"{count} records")
+    log = _log(broker, chance)
+    count = min(chance.randint(1, 10), len(log.stream.records))
+    world.trace.add("tail", log.name, f"{count} records")
     _go_away(world, broker)
-    world.lose_tail(broker, count)
+    world.lose_tail(log, count)
     await _come_back(world, broker, chance)
 
 
 async def delete_log(world: World, chance: random.Random) -> None:
     """Delete a site's log under its node, and make an empty one a while later."""
-    broker = _broker(world, chance)
-    if not broker.stream.exists:
+    log = _log(_broker(world, chance), chance)
+    if not log.stream.exists:
         return
-    world.trace.add("anew", broker.site, "deleted")
-    world.lose_log(broker)
+    world.trace.add("anew", log.name, "deleted")
+    world.lose_log(log)
     await asyncio.sleep(chance.uniform(0.0, 15.0))
-    broker.stream.create()
-    world.trace.add("anew", broker.site, "made")
+    log.stream.create()
+    world.trace.add("anew", log.name, "made")
 
 
 async def eat_head(world: World, chance: random.Random) -> None:
@@ -284,11 +287,13 @@ async def eat_head(world: World, chance: random.Random) -> None:
     """
     node = _running(world, chance)
     keep = chance.choice((10, 20, 40))
-    stages = node.node.stages if node is not None and node.node is not None else None
-    if node is not None and stages is not None and stages.context.position is not None:
+    if node is not None:
         broker = world.brokers[node.home.name]
-        if broker.reachable and len(broker.stream.records) > keep:
-            world.eat(broker, keep)
+        log = _log(broker, chance)
+        stages = node.slots[log.number].stages
+        has_delivered = stages is not None and stages.context.position is not None
+        if has_delivered and broker.reachable and len(log.stream.records) > keep:
+            world.eat(log, keep)
     await asyncio.sleep(0)
 
 
@@ -329,7 +334,8 @@ async def change_mesh(world: World, chance: random.Random) -> None:
     topology = chance.choice(topologies_for(sites))
     seed = chance.randrange(1000)
     world.trace.add("change", "mesh", f"{topology} {seed}")
-    mesh = simulated_mesh(topology, sites, len(world.mesh.exchanges), seed)
+    slots = [site.slots for site in world.mesh.sites.values()]
+    mesh = simulated_mesh(topology, sites, len(world.mesh.exchanges), seed, slots=slots)
     if world.first_mesh.lanes:
         lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
         max_rate = world.first_mesh.links[0].max_rate
@@ -454,6 +460,16 @@ def _broker(world: World, chance: random.Random) -> SiteBroker:
     return chance.choice(list(world.brokers.values()))
 
 
+def _log(broker: SiteBroker, chance: random.Random) -> BrokerSlot:
+    """Draw a slot of a broker for its log; nothing is drawn where there is only one."""
+    return broker.slots[0] if len(broker.slots) == 1 else chance.choice(broker.slots)
+
+
+def _of_node(node: SimulatedNode, log: BrokerSlot) -> str:
+    """Return the name of a node, with the slot if that is not the first."""
+    return f"{node.name}.s{log.number}" if log.number else node.name
+
+
 def _running(world: World, chance: random.Random) -> SimulatedNode | None:
     """Draw a node; return None unless it runs."""
     node = chance.choice(list(world.nodes.values()))
@@ -468,6 +484,6 @@ async def _start_again(world: World, node: SimulatedNode, life: int, chance: ran
         node.start()
 
 
-async def _land(world: World, site: str, after_s: float) -> None:
+async def _land(log: BrokerSlot, after_s: float) -> None:
     await asyncio.sleep(after_s)
-    world.brokers[site].stream.release_held()
+    log.stream.release_held()

@@ -17,7 +17,7 @@ from federation.brokers.credentials import Credentials
 from federation.brokers.provision import declarations
 from federation.brokers.users import put_aside_queues
 from federation.mesh import Link, Mesh
-from federation.names import Names
+from federation.names import Names, slot_names
 from relay.bulk_amqp import Connection, ConnectionFailed
 from relay.delivery.local_exchange import Answer, DelivererLockHeld, LocalClosed, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
@@ -80,8 +80,30 @@ class _Exchanges(MemoryBroker):
         return answer
 
 
+class BrokerSlot:
+    """Part of a site's broker that is one slot's own: its log, and its deliverer's connections with
+    their lock.
+    """
+
+    def __init__(self, site: str, slot: int, names: Names, stream: MemoryStream) -> None:
+        self.name = f"{site}.s{slot}" if slot else site
+        """Name of the slot's log; the first slot's has the site's."""
+        self.site = site
+        self.number = slot
+        self.names = names
+        self.stream = stream
+        self.deliverers: list[MemoryExchange] = []
+        self.lock_holder: MemoryExchange | None = None
+
+    def log_digest(self) -> str:
+        digest = blake2b(digest_size=16)
+        for record in self.stream.records:
+            digest.update(b"%d " % record.offset + record.data)
+        return digest.hexdigest()
+
+
 class SiteBroker:
-    """Broker of one site.
+    """Broker of one site, with a part for each of the site's slots.
 
     `arrived` is called with each message that comes into an application's queue. `returns` is the
     order in which egress hands out again, drawn from `chance`.
@@ -100,7 +122,10 @@ class SiteBroker:
     ) -> None:
         self.site = site
         self.pace = pace or (ONE_NODE if returns is Returns.FIFO else CLUSTER)
-        self.stream = MemoryStream(confirm_s=self.pace.log_confirm_s)
+        self.slots = tuple(
+            BrokerSlot(site, slot, names, MemoryStream(confirm_s=self.pace.log_confirm_s))
+            for slot, names in enumerate(slot_names(mesh, site))
+        )
         self.egress = MemoryEgressBroker(
             ack_s=self.pace.egress_ack_s, returns=returns, chance=chance
         )
@@ -110,22 +135,24 @@ class SiteBroker:
         """True while the broker takes the deliverer's publishes and loses its answers."""
         self.slow: dict[str, float] = {}
         """Confirm time in seconds of exchanges whose queues are slow."""
-        self._deliverers: list[MemoryExchange] = []
-        self._lock_holder: MemoryExchange | None = None
-        self._names = Names(mesh.name)
         declared = declarations(mesh, site, credentials)
         for exchange in declared.exchanges:
             self.exchanges.declare(exchange.name)
-        aside = put_aside_queues(self._names)
-        for queue in aside:
+        self._aside = [queue for one in self.slots for queue in put_aside_queues(one.names)]
+        for queue in self._aside:
             self.exchanges.declare(queue, queue)
         for binding in declared.bindings:
-            if binding.queue not in aside:
+            if binding.queue not in self._aside:
                 self.egress.declare(binding.queue)
                 self.exchanges.egress_of[binding.exchange] = binding.queue
         for one in mesh.exchanges.values():
             if one.delivers_to in self.exchanges.exchanges:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))
+
+    @property
+    def stream(self) -> MemoryStream:
+        """Log of the site's first slot."""
+        return self.slots[0].stream
 
     def publish(self, exchange: str, message: Outgoing) -> bool:
         """Publish as an application does; return True if the broker confirmed."""
@@ -137,32 +164,25 @@ class SiteBroker:
     @property
     def put_aside(self) -> int:
         """Number of dead letters and messages in the quarantine."""
-        messages = self.exchanges.messages
-        return len(messages[self._names.dead_letters]) + len(messages[self._names.quarantine])
+        return sum(len(self.exchanges.messages[queue]) for queue in self._aside)
 
     @property
     def waiting(self) -> int:
         """Number of messages in egress queues, handed out ones included."""
         return sum(map(self.egress.depth, self.exchanges.egress_of.values()))
 
-    def log_digest(self) -> str:
-        digest = blake2b(digest_size=16)
-        for record in self.stream.records:
-            digest.update(b"%d " % record.offset + record.data)
-        return digest.hexdigest()
-
-    async def open_exchange(self) -> MemoryExchange:
-        """Open the deliverer's connection, at the pace of the slowest queue. Raise LocalClosed,
-        DelivererLockHeld.
+    async def open_exchange(self, slot: BrokerSlot) -> MemoryExchange:
+        """Open the connection of a slot's deliverer, at the pace of the slowest queue. Raise
+        LocalClosed, DelivererLockHeld.
         """
         await asyncio.sleep(self.pace.connect_s + max(self.slow.values(), default=0.0))
         if not self.reachable:
             raise LocalClosed("the broker cannot be reached")
-        if self._lock_holder is not None and not self._lock_holder.closed.done():
-            raise DelivererLockHeld(self._names.deliverer_lock)
-        self._lock_holder = made = MemoryExchange(self.exchanges, self._answering)
-        self._deliverers = [one for one in self._deliverers if not one.closed.done()]
-        self._deliverers.append(made)
+        if slot.lock_holder is not None and not slot.lock_holder.closed.done():
+            raise DelivererLockHeld(slot.names.deliverer_lock)
+        slot.lock_holder = made = MemoryExchange(self.exchanges, self._answering)
+        slot.deliverers = [one for one in slot.deliverers if not one.closed.done()]
+        slot.deliverers.append(made)
         return made
 
     def _answering(self, exchange: str) -> asyncio.Future[None]:
@@ -180,18 +200,26 @@ class SiteBroker:
 
     def on_step(self, call: Callable[[], None]) -> None:
         """Set the callback between an action of the broker and its answer."""
-        self.exchanges.on_taken = self.stream.on_stored = call
+        self.exchanges.on_taken = call
+        for slot in self.slots:
+            slot.stream.on_stored = call
 
     def go_away(self) -> None:
         """Stop the broker: every connection ends and loses its frames in flight."""
-        self.reachable = self.stream.reachable = self.egress.reachable = False
-        self.stream.break_connections("the broker went away")
+        self._set_reachable(False)
+        for slot in self.slots:
+            slot.stream.break_connections("the broker went away")
         self.egress.break_connections("the broker went away")
         self.break_deliverer("the broker went away")
 
     def come_back(self) -> None:
         """Start the broker again, with all its state."""
-        self.reachable = self.stream.reachable = self.egress.reachable = True
+        self._set_reachable(True)
+
+    def _set_reachable(self, reachable: bool) -> None:
+        self.reachable = self.egress.reachable = reachable
+        for slot in self.slots:
+            slot.stream.reachable = reachable
 
     def fill(self, exchange: str) -> None:
         """Fill the queue of the exchange's application: it refuses every publisher."""
@@ -203,15 +231,17 @@ class SiteBroker:
         self.exchanges.capacity.pop(application_queue(exchange), None)
 
     def break_deliverer(self, reason: str) -> None:
-        """Break the deliverer's connection; its unconfirmed publishes are in doubt."""
-        for exchange in self._deliverers:
-            exchange.break_off(reason)
+        """Break the connection of each slot's deliverer; its unconfirmed publishes are in doubt."""
+        for slot in self.slots:
+            for exchange in slot.deliverers:
+                exchange.break_off(reason)
 
     def forget_locks(self) -> None:
-        """Give both locks of the site up while their connections live on, as the parts of a cut
+        """Give all locks of the site up while their connections live on, as the parts of a cut
         cluster may.
         """
-        self._lock_holder = None
+        for slot in self.slots:
+            slot.lock_holder = None
         self.egress.forget_locks()
 
 
@@ -271,15 +301,16 @@ class Network:
 
 
 class MemoryBrokers:
-    """Brokers as one process of `site` reaches them."""
+    """Brokers as one slot of a process of `site` reaches them."""
 
-    def __init__(self, network: Network, site: str) -> None:
+    def __init__(self, network: Network, site: str, slot: int) -> None:
         self._network = network
         self._home = network.brokers[site]
+        self._slot = self._home.slots[slot]
         self._site = site
         self._killed = False
         self.logs: list[MemoryLog] = []
-        """Connections to the site's log."""
+        """Connections to the slot's log."""
         self._egresses: list[MemoryEgress] = []
         self._exchanges: list[MemoryExchange] = []
         self._ends: list[MemoryEnd] = []
@@ -291,7 +322,7 @@ class MemoryBrokers:
 
     def give_up(self, reason: str) -> None:
         """End every connection of the process at its brokers."""
-        self._home.stream.drop(self.logs, reason)
+        self._slot.stream.drop(self.logs, reason)
         for egress in self._egresses:
             self._home.egress.drop(egress, reason)
         for exchange in self._exchanges:
@@ -303,7 +334,7 @@ class MemoryBrokers:
         await self._connecting()
         if self._killed:
             raise LogClosed(KILLED)
-        log = await self._home.stream.open(mark_name=Names(book.mesh.name).deliverer_mark)
+        log = await self._slot.stream.open(mark_name=self._slot.names.deliverer_mark)
         self.logs = [one for one in self.logs if not one.ended]
         self.logs.append(log)
         return log
@@ -312,7 +343,7 @@ class MemoryBrokers:
         await self._connecting()
         if self._killed:
             raise EgressClosed(KILLED)
-        egress = await self._home.egress.connect(Names(book.mesh.name).packer_lock)
+        egress = await self._home.egress.connect(self._slot.names.packer_lock)
         self._egresses = [one for one in self._egresses if not one.ended]
         self._egresses.append(egress)
         return egress
@@ -320,7 +351,7 @@ class MemoryBrokers:
     async def open_exchange(self, book: AddressBook, site: str) -> MemoryExchange:
         if self._killed:
             raise LocalClosed(KILLED)
-        exchange = await self._home.open_exchange()
+        exchange = await self._home.open_exchange(self._slot)
         self._exchanges = [one for one in self._exchanges if not one.closed.done()]
         self._exchanges.append(exchange)
         return exchange

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from federation.mesh import Exchange, Mesh
 from federation.planning.log_spread import ALL_KEYS
+from federation.slots import ONE_SLOT
 from relay.batches.batch import BatchKind, BatchName
 from relay.batches.format import decode_entries, read_header
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
@@ -149,13 +150,13 @@ def observe_outage(
 
 
 def _in_memory(mesh: Mesh) -> Mesh:
-    """Return the mesh with brokers that need no addresses or passwords, and without lanes and
-    rates, which affect only order and time.
+    """Return the mesh with brokers that need no addresses or passwords, and without lanes, slots
+    and rates, which affect only order and time.
     """
     return replace(
         mesh,
         sites={
-            name: replace(site, broker=None, admin=None, max_rate=None)
+            name: replace(site, broker=None, admin=None, max_rate=None, slots=ONE_SLOT)
             for name, site in mesh.sites.items()
         },
         links=tuple(replace(link, via=None, max_rate=None) for link in mesh.links),
@@ -382,11 +383,11 @@ async def _eat(world: World, outage: _Phase, kept: Mapping[str, float]) -> None:
         # The messages that these few stand for would have left the node's memory long ago.
         await world.nodes[site].stop()
     for site, part in eaten.items():
-        broker = world.brokers[site]
+        log = world.logs[site]
         # The last record stays, as the segment being written would.
         first = max(ends[site] for before, ends in outage.ends if before <= part + _NOTHING)
-        keep = sum(one.offset >= first for one in broker.stream.records) if part < 1 else 1
-        world.eat(broker, max(1, keep))
+        keep = sum(one.offset >= first for one in log.stream.records) if part < 1 else 1
+        world.eat(log, max(1, keep))
         world.nodes[site].start()
 
 

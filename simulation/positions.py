@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
-from federation.mesh import Link, Mesh
+from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.batches.format import BadBatch, decode_entries, read_header
 from relay.links.forwarding import Forwarding, ForwardingDecision
@@ -24,7 +25,7 @@ from simulation.trace import Trace
 
 
 class ObservedLog:
-    """Content of a site's log in order, and every batch name that it ever had."""
+    """Content of a log in order, and every batch name that it ever had."""
 
     def __init__(self, stream: MemoryStream) -> None:
         self.ever: set[BatchName] = set()
@@ -79,8 +80,18 @@ class ObservedLog:
 IsVoid = Callable[[BatchHeader], bool]
 
 
+class CheckedLink(NamedTuple):
+    """Link, or strand of one, by its name and those of the logs that it runs between."""
+
+    name: str
+    sender: str
+    receiver: str
+
+
 class PositionChecks:
-    """Checks of all positions of a world; `broken` is the first violation."""
+    """Checks of all positions of a world; `broken` is the first violation. A log has its site's
+    name, and at a site of several slots that of the site and the slot.
+    """
 
     def __init__(
         self,
@@ -93,38 +104,38 @@ class PositionChecks:
         self.broken: InvariantBroken | None = None
         self._trace = trace
         self._mesh = mesh
-        self.logs = {site: ObservedLog(stream) for site, stream in streams.items()}
+        self.logs = {log: ObservedLog(stream) for log, stream in streams.items()}
         self._has_come = has_come
-        self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
+        self._accepted: dict[str, set[BatchName]] = {log: set() for log in streams}
         self._lost_at_origin: set[BatchName] = set()
         self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
-        """State of the log, index up to which all is good, and last place, by site and reader."""
+        """State of the log, index up to which all is good, and last place, by log and reader."""
         self._carries: dict[str, Forwarding] = {}
         """Forwarding of each link at its latest check."""
 
-    def about_to_lose(self, site: str) -> None:
+    def about_to_lose(self, log: str) -> None:
         """Prepare for the loss of a log's end."""
-        self.logs[site].about_to_lose()
+        self.logs[log].about_to_lose()
 
     def lost_at_origin(self, names: Iterable[BatchName]) -> None:
-        """Exempt batches that the log of their own packer's site is about to lose.
+        """Exempt batches that the log of their own packer is about to lose.
 
         The next incarnation may declare that they never counted, and an incarnation between, that
         they did; a reader goes by the declaration that it met first.
         """
         self._lost_at_origin.update(names)
 
-    def about_to_eat(self, site: str) -> None:
+    def about_to_eat(self, log: str) -> None:
         """Read a log before retention eats its head."""
-        self.logs[site].look()
+        self.logs[log].look()
 
-    def accepted(self, site: str, names: Iterable[BatchName]) -> None:
-        """Exempt batches of a gap that the site's operator has accepted."""
-        self._accepted[site].update(names)
+    def accepted(self, log: str, names: Iterable[BatchName]) -> None:
+        """Exempt batches of a gap in a log that the site's operator has accepted."""
+        self._accepted[log].update(names)
 
     def link(
         self,
-        link: Link,
+        link: CheckedLink,
         place: Place | None,
         is_void: IsVoid,
         is_known: Callable[[BatchName], bool],
@@ -165,34 +176,34 @@ class PositionChecks:
                     f" {link.receiver}"
                 )
 
-    def deliverer(self, site: str, place: Place | None, is_void: IsVoid) -> None:
-        """Check that all batches up to the deliverer's position are settled."""
+    def deliverer(self, site: str, log: str, place: Place | None, is_void: IsVoid) -> None:
+        """Check that all batches of a site's log up to its deliverer's position are settled."""
         own = self._mesh.sites[site].cluster_id
-        for log, index in self._passed(site, "deliverer", place):
-            header = log.headers[index]
+        for observed, index in self._passed(log, "deliverer", place):
+            header = observed.headers[index]
             name = header.name
-            if name.series.origin == own or name in self._accepted[site] or is_void(header):
+            if name.series.origin == own or name in self._accepted[log] or is_void(header):
                 continue
-            for message in log.messages(index):
+            for message in observed.messages(index):
                 if not self._has_come(site, message):
                     self._report(
-                        f"I8: the deliverer of {site} is past {message} of batch {name}, which had"
+                        f"I8: the deliverer of {log} is past {message} of batch {name}, which had"
                         " not come"
                     )
 
     def _passed(
-        self, site: str, what: str, place: Place | None
+        self, name: str, what: str, place: Place | None
     ) -> Iterator[tuple[ObservedLog, int]]:
-        """Yield the batches that the place has passed since the latest check."""
-        times, good, last = self._good.get((site, what), (0, 0, None))
+        """Yield the batches of a log that the place has passed since the latest check."""
+        times, good, last = self._good.get((name, what), (0, 0, None))
         if place is None or place is last:
             return
-        log = self.logs[site]
+        log = self.logs[name]
         log.look()
         if times != log.times_anew:
             times, good = log.times_anew, 0
         end = log.at.get(place.name, -1) + 1
-        self._good[site, what] = times, max(good, end), place
+        self._good[name, what] = times, max(good, end), place
         for index in range(good, end):
             yield log, index
 

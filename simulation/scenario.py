@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.mesh import Mesh
+from federation.slots import SlotMap
 from relay.node.watch import CallbackWatch
 from relay.packing.memory_egress import Returns
 from simulation.faults import Trouble
 from simulation.invariants import InvariantBroken, check_ledger
 from simulation.load import Load
-from simulation.topologies import simulated_mesh
+from simulation.losses import names_of
+from simulation.memory_brokers import BrokerSlot
+from simulation.topologies import NoSuchMesh, drawn_slots, simulated_mesh
 from simulation.trace import Trace
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import NotInTime, World
@@ -46,6 +49,8 @@ class Scenario:
     """Order in which egress hands out again: shuffled keeps none, and may leave doubt."""
     nodes: int = 1
     """Number of each site's nodes."""
+    slots: int = 1
+    """Most slots of a site: the seed draws how many each has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,8 @@ class ScenarioOutcome:
 
 
 def run(scenario: Scenario) -> ScenarioOutcome:
-    """Run the scenario to its end, in virtual time."""
-    mesh = simulated_mesh(
-        scenario.topology, scenario.sites, scenario.exchanges, scenario.seed, scenario.max_rate
-    )
+    """Run the scenario to its end, in virtual time. Raise NoSuchMesh."""
+    mesh = _mesh_of(scenario)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
         world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))
@@ -88,6 +91,15 @@ def run(scenario: Scenario) -> ScenarioOutcome:
         sum(one.flagged for one in arrived),
         world.faults,
     )
+
+
+def _mesh_of(scenario: Scenario) -> Mesh:
+    """Return the scenario's mesh. Raise NoSuchMesh."""
+    if scenario.nodes > 1 and scenario.slots > 1:
+        raise NoSuchMesh("sites of several nodes have one slot here: ask for nodes or for slots")
+    sites, exchanges, seed = scenario.sites, scenario.exchanges, scenario.seed
+    slots = drawn_slots(scenario.slots, sites, exchanges, seed)
+    return simulated_mesh(scenario.topology, sites, exchanges, seed, scenario.max_rate, slots=slots)
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
@@ -139,11 +151,14 @@ async def _phases(world: World, scenario: Scenario) -> None:
     await world.stop()
     world.raise_if_broken()
     for site, broker in world.brokers.items():
-        world.trace.add("content", site, broker.log_digest())
+        for log in broker.slots:
+            world.trace.add("content", log.name, log.log_digest())
         if broker.put_aside:
             raise InvariantBroken(
                 f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine"
             )
+    for log in world.logs.values():
+        _check_slot(log, world.mesh.sites[log.site].slots)
     shuffled, trouble = scenario.returns is Returns.SHUFFLED, scenario.trouble
     world.applications.check(
         doubt=shuffled or trouble.doubt,
@@ -153,4 +168,14 @@ async def _phases(world: World, scenario: Scenario) -> None:
     published, recorded = world.applications.published_by(), world.applications.surely_recorded()
     for name, home in world.sites.items():
         own = world.mesh.sites[name].cluster_id
-        check_ledger(name, own, home.ledger.rows(), published, recorded)
+        check_ledger(name, own, home.ledger_rows(), published, recorded)
+
+
+def _check_slot(log: BrokerSlot, slots: SlotMap) -> None:
+    """Raise InvariantBroken if the log has a batch of an exchange that another of the site's slots
+    judges.
+    """
+    for name in names_of(log.stream.records):
+        exchange = name.series.exchange  # none for marks and canaries, which are of no slot
+        if exchange and slots.of(exchange) != log.number:
+            raise InvariantBroken(f"I2 at {log.name}: slot {slots.of(exchange)} judges {name}")

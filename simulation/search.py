@@ -34,8 +34,9 @@ WORLDS_A_PROCESS = 200
 _INVARIANT = re.compile(r"I\d")
 
 
-def random_scenario(seed: int) -> Scenario:
-    """Draw a scenario of any size by its seed: mesh, load and faults.
+def random_scenario(seed: int, slots: int = 1) -> Scenario:
+    """Draw a scenario of any size by its seed: mesh, load and faults. `slots` is the most that a
+    site has; sites that may have several have one node, and the mesh more exchanges.
 
     Drawn apart from the world's own draws: the scenario's options, written out, give the same
     world.
@@ -58,18 +59,20 @@ def random_scenario(seed: int) -> Scenario:
     if apart.random() < 0.25:
         kinds = (*without_losses(kinds), "change")
     trouble = Trouble(kinds, chance.choice((0.3, 1.0, 3.0)))
-    exchanges = chance.randint(1, 3)
+    exchanges = chance.randint(1, 3) + (slots if slots > 1 else 0)
     lanes = random.Random(f"lanes {seed}")
     max_rate = lanes.choice(RATES) if lanes.random() < LANED else ""
     apart = random.Random(f"returns {seed}")
     returns = Returns.SHUFFLED if apart.random() < SHUFFLED else Returns.FIFO
     apart = random.Random(f"nodes {seed}")
     nodes = 1
-    if sites <= FEW and apart.random() < SHARED:
+    if slots == 1 and sites <= FEW and apart.random() < SHARED:
         nodes = apart.choice((2, 2, 3))
         more = apart.sample(OF_NODES, apart.randint(1, len(OF_NODES)))
         trouble = replace(trouble, kinds=(*kinds, *more))
-    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes)
+    return Scenario(
+        seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes, slots
+    )
 
 
 def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutcome]:
@@ -148,6 +151,8 @@ def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
     scenario = outcome.scenario
     for sites in range(FEWEST[scenario.topology], scenario.sites):
         yield replace(scenario, sites=sites)
+    for slots in range(1, scenario.slots):
+        yield replace(scenario, slots=slots)
     if scenario.exchanges > 1:
         yield replace(scenario, exchanges=1)
     yield from _fewer_messages(scenario)

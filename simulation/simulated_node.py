@@ -1,13 +1,13 @@
 """One node in a simulation: its lives, and the disk that outlives them.
 
-The disk has the store of the node's state, or the node's copy of it, and the node's folder.
+The disk has a store of the state of each slot, or the node's copy of it, and the node's folder.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,16 @@ from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
 from relay.cluster.site_entries import ClusterMember
+from relay.ledger.rows import LedgerRow
+from relay.links.uplink import Uplink
 from relay.log.memory_log import MemoryLog
+from relay.log.open_gap import OpenGap
 from relay.node.machine import Machine, unshared
 from relay.node.node import SiteNode
+from relay.node.site_folder import slot_folder
+from relay.node.slot_place import SlotPlace
 from relay.node.stage_order import EndedBadly
+from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.operator.gaps import read_open_gaps
 from relay.state.node_state import TABLES
@@ -53,14 +59,42 @@ class SimulatedSite:
 
     name: str
     network: Network
-    ledger: LedgerFiles
+    ledgers: Sequence[LedgerFiles]
+    """Ledger files of each slot."""
     servers: SiteServers | None
     """Servers that the site's nodes share; None where the site has one node."""
 
+    def ledger_rows(self) -> Iterator[LedgerRow]:
+        """Yield the ledger rows of all slots."""
+        for files in self.ledgers:
+            yield from files.rows()
+
+
+class SimulatedSlot:
+    """Slot of a node: its store and folder, and its part of the node's present process."""
+
+    def __init__(self, number: int, folder: Path, store: MemoryStore) -> None:
+        self.number = number
+        self.folder = folder
+        self.store = store
+        """Store of the slot's state, of the present or the latest life."""
+        self.node: SiteNode | None = None
+        self.brokers: MemoryBrokers | None = None
+
+    @property
+    def stages(self) -> Stages | None:
+        """Stages that run the slot, if the node does."""
+        return None if self.node is None else self.node.stages
+
+    @property
+    def open_gaps(self) -> list[OpenGap]:
+        """Gaps at which the slot's stages stand."""
+        return read_open_gaps(self.folder)
+
 
 class SimulatedNode:
-    """Node with at most one live process: `start` begins a life, `stop` or `kill` ends it. `name`
-    is the site's where it has no other node.
+    """Node with at most one live process, which runs all slots of the site: `start` begins a life,
+    `stop` or `kill` ends it. `name` is the site's where it has no other node.
     """
 
     def __init__(
@@ -75,7 +109,6 @@ class SimulatedNode:
         self.name = name
         self.home = home
         self.clock = clock
-        self.node: SiteNode | None = None
         self.lives = 0
         self.on_written: Callable[[], None] = lambda: None
         """Callback after each write of the node's state and each step of its broker."""
@@ -83,10 +116,11 @@ class SimulatedNode:
         self._book = book
         self._folder = folder
         self._chance = chance
-        tables = TABLES if home.servers is None else (*TABLES, COPY)
-        self._store = MemoryStore(tables, sync_time=lambda: asyncio.sleep(SYNC_S))
+        self.slots = tuple(
+            SimulatedSlot(slot, slot_folder(folder, slot), _new_store(home))
+            for slot in range(len(home.ledgers))
+        )
         self._boots = 1
-        self._brokers: MemoryBrokers | None = None
         self._access: ServerAccess | None = None
         self._process = OsProcess()
         """Process of the present life."""
@@ -94,12 +128,13 @@ class SimulatedNode:
         self._dying: set[asyncio.Task[None]] = set()
         self._steps_left: int | None = None
         self._act: Callable[[], None] = self.kill
-        self._store.on_write = self.step
+        for one in self.slots:
+            one.store.on_write = self.step
 
     @property
-    def store(self) -> MemoryStore:
-        """Store of the node's state, of the present or the latest life."""
-        return self._store
+    def node(self) -> SiteNode | None:
+        """The present process's node of the site's first slot."""
+        return self.slots[0].node
 
     @property
     def is_running(self) -> bool:
@@ -110,29 +145,34 @@ class SimulatedNode:
         assert self._task is None, f"{self.name} runs already"
         self.lives += 1
         self._steps_left = None
-        home = self.home
-        self._brokers = MemoryBrokers(home.network, home.name)
-        chance = random.Random(self._chance.getrandbits(64))
-        self.node = SiteNode(
-            home.name,
-            self._book,
-            self._folder,
-            ledger_writers=home.ledger,
-            brokers=self._brokers,
-            machine=self._machine(chance),
-        )
+        uplink = Uplink(self.clock.now)
+        for slot in self.slots:
+            self._prepare(slot, uplink)
         self._process = OsProcess()
         self._task = asyncio.get_running_loop().create_task(
-            self.node.run(),
+            _run_all([slot.node for slot in self.slots if slot.node is not None]),
             name=f"{self.name}, life {self.lives}",
             context=self._process.context,
         )
 
-    def _machine(self, chance: random.Random) -> Machine:
+    def _prepare(self, slot: SimulatedSlot, uplink: Uplink) -> None:
+        home = self.home
+        slot.brokers = MemoryBrokers(home.network, home.name, slot.number)
+        slot.node = SiteNode(
+            home.name,
+            self._book,
+            slot.folder,
+            ledger_writers=home.ledgers[slot.number],
+            brokers=slot.brokers,
+            machine=self._machine(slot, random.Random(self._chance.getrandbits(64))),
+            place=SlotPlace(slot.number, self._folder, uplink),
+        )
+
+    def _machine(self, slot: SimulatedSlot, chance: random.Random) -> Machine:
         servers = self.home.servers
         if servers is None:
             boot = f"boot {self._boots}"
-            state = unshared(lambda folder: self._store)
+            state = unshared(lambda folder: slot.store)
             return Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
         member = ClusterMember(self.name, f"life {self.lives}", self.name)
         self._access = ServerAccess(servers, member, chance, self.step)
@@ -141,29 +181,43 @@ class SimulatedNode:
             chance,
             chance.randbytes,
             lambda: chance.randbytes(8).hex(),
-            self._access.state(self._open_copy),
+            self._access.state(lambda folder: self._open_copy(slot)),
             shares_power=False,
         )
 
-    def _open_copy(self, folder: Path) -> SlotCopy:
+    def _open_copy(self, slot: SimulatedSlot) -> SlotCopy:
         self._reopen()
         # Nothing is emptied within a world: snapshots have it all, and rows before them go.
-        return SlotCopy(self._store, TABLES)
+        return SlotCopy(slot.store, TABLES)
 
     def _reopen(self) -> None:
-        self._store = self._store.reopen()
-        self._store.on_write = self.step
+        self._take_stores([slot.store.reopen() for slot in self.slots])
+
+    def _take_stores(self, stores: Sequence[MemoryStore]) -> None:
+        for slot, store in zip(self.slots, stores, strict=True):
+            slot.store = store
+            store.on_write = self.step
+
+    def _forget_process(self) -> None:
+        self._task = None
+        for slot in self.slots:
+            slot.node = None
 
     @property
     def folder(self) -> Path:
         """Folder of the node's own files."""
         return self._folder
 
+    @property
+    def stands_at_a_gap(self) -> bool:
+        """True if stages of a slot stand at a gap, by what the node has written."""
+        return any(slot.open_gaps for slot in self.slots)
+
     def bury(self) -> None:
         """Clean up after a node that ended by itself, so that it may start again."""
         assert self._task is not None
         assert self._task.done()
-        self._task = self.node = None
+        self._forget_process()
         self._reopen()
 
     @property
@@ -181,7 +235,9 @@ class SimulatedNode:
         if self.node is None:
             return
         try:
-            self._process.context.copy().run(self.node.take_up, book)
+            for slot in self.slots:
+                if slot.node is not None:
+                    self._process.context.copy().run(slot.node.take_up, book)
         except StoreClosed:
             if self.node is not None:
                 raise
@@ -189,20 +245,21 @@ class SimulatedNode:
 
     async def stop(self) -> None:
         """Stop the node as SIGTERM does. Raise the node's error, unless it stopped at a gap."""
-        assert self.node is not None
         assert self._task is not None
         task, self.is_stopping = self._task, True
-        self.node.stop()
+        for slot in self.slots:
+            assert slot.node is not None
+            slot.node.stop()
         try:
             await asyncio.wait({task})
         finally:
             self.is_stopping = False
         if self._task is not task:
             return  # killed meanwhile
-        if self.stopped_with is not None and read_open_gaps(self.folder):
+        if self.stopped_with is not None and self.stands_at_a_gap:
             return
         task.result()
-        self._task = self.node = None
+        self._forget_process()
         self._reopen()
 
     @property
@@ -219,12 +276,13 @@ class SimulatedNode:
         """Connections of the node to its site's log; None for all that there are, where no other
         node has any.
         """
-        return None if self.home.servers is None or self._brokers is None else self._brokers.logs
+        brokers = self.slots[0].brokers
+        return None if self.home.servers is None or brokers is None else brokers.logs
 
     @property
     def is_at_work(self) -> bool:
         """True if the node runs its site's stages, by what the node knows."""
-        return self.node is not None and self.node.stages is not None
+        return self.slots[0].stages is not None
 
     def freeze(self) -> Callable[[], None]:
         """Freeze the process as SIGSTOP does. Return the call that continues it."""
@@ -241,17 +299,20 @@ class SimulatedNode:
 
     def lose_connections(self) -> None:
         """End the node's connections at its brokers; a frozen node does not notice."""
-        assert self._brokers is not None
-        self._brokers.give_up("heartbeats missed")
+        for slot in self.slots:
+            assert slot.brokers is not None
+            slot.brokers.give_up("heartbeats missed")
 
     def kill(self) -> None:
         """Kill the process as SIGKILL does: its writes stay, and nothing else happens any more."""
-        self._end(self._store.crash())
+        self._end([slot.store.crash() for slot in self.slots])
 
     def lose_power(self) -> None:
-        """Cut the power of the node's machine, not of the broker's: unsynced writes may be lost."""
+        """Cut the power of the node's machine, not of the broker's: unsynced writes may be lost, of
+        each slot's store its own.
+        """
         self._boots += 1
-        self._end(self._store.power_cut(self._chance))
+        self._end([slot.store.power_cut(self._chance) for slot in self.slots])
 
     def kill_after(self, steps: int) -> None:
         """Kill the node after so many steps: state writes, publishes, unconfirmed appends."""
@@ -272,18 +333,19 @@ class SimulatedNode:
             self._steps_left = None
             self._act()
 
-    def _end(self, left: MemoryStore) -> None:
-        assert self._brokers is not None
+    def _end(self, left: Sequence[MemoryStore]) -> None:
         assert self._task is not None
         self._steps_left = None
-        self._store = left
-        self._store.on_write = self.step
-        self._brokers.kill()
+        self._take_stores(left)
+        for slot in self.slots:
+            assert slot.brokers is not None
+            slot.brokers.kill()
         if self._access is not None:
             self._access.die()
         self._process.is_dead = True
         self._process.go_on()  # the tasks of a dead process have to end too
-        task, self._task, self.node = self._task, None, None
+        task = self._task
+        self._forget_process()
         self._dying.add(task)
         task.add_done_callback(self._dying.discard)
         task.cancel()
@@ -298,3 +360,32 @@ class SimulatedNode:
         if task is not None and task.done():
             task.result()
             raise RuntimeError(f"the node {self.name} ended by itself")
+
+
+def _new_store(home: SimulatedSite) -> MemoryStore:
+    tables = TABLES if home.servers is None else (*TABLES, COPY)
+    return MemoryStore(tables, sync_time=lambda: asyncio.sleep(SYNC_S))
+
+
+async def _run_all(slots: Sequence[SiteNode]) -> None:
+    """Run the nodes of all slots until the last has ended. As in `RelayProcess`, a slot that stops
+    for a person ends the others in order.
+    """
+    if len(slots) == 1:
+        await slots[0].run()
+        return
+    ended: list[NodeStopped | EndedBadly] = []
+
+    async def run(slot: SiteNode) -> None:
+        try:
+            await slot.run()
+        except (NodeStopped, EndedBadly) as error:
+            ended.append(error)
+            for one in slots:
+                one.stop()
+
+    async with asyncio.TaskGroup() as group:
+        for slot in slots:
+            group.create_task(run(slot))
+    if ended:
+        raise ended[0]

@@ -19,7 +19,7 @@ from relay.links.transport.memory import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
 from relay.node.report import link_reports
 from relay.node.stages import Stages
-from relay.operator.gaps import accept, read_open_gaps
+from relay.operator.gaps import accept
 from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
 from simulation.ledger_files import LedgerFiles
@@ -32,9 +32,14 @@ from simulation.losses import (
     messages_to_send,
     names_of,
 )
-from simulation.memory_brokers import Crossing, Network, SiteBroker
-from simulation.positions import PositionChecks
-from simulation.simulated_node import SimulatedClock, SimulatedNode, SimulatedSite
+from simulation.memory_brokers import BrokerSlot, Crossing, Network, SiteBroker
+from simulation.positions import CheckedLink, PositionChecks
+from simulation.simulated_node import (
+    SimulatedClock,
+    SimulatedNode,
+    SimulatedSite,
+    SimulatedSlot,
+)
 from simulation.site_servers import PACES, SiteServers
 from simulation.trace import Trace
 
@@ -60,7 +65,7 @@ class World:
         returns: Returns = Returns.FIFO,
         nodes: int = 1,
     ) -> None:
-        """`nodes` is the number of each site's."""
+        """`nodes` is the number of each site's; sites of several have one slot."""
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
@@ -68,10 +73,8 @@ class World:
         self.faults = 0
         """Number of faults drawn so far."""
         self._lost_tails: set[str] = set()
-        self._heads = {site: EatenHead() for site in mesh.sites}
-        self._come_again: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
-        """Messages that each site's log has lost, and should get back from its neighbours."""
-        self._accepted: set[tuple[str, str]] = set()
+        """Names of the logs that have lost their end, or were made anew."""
+        self._accepted: set[tuple[str, str, str]] = set()
         credentials = make_credentials(mesh)
         brokers = {site: PrivateBroker(1, 1, 1, vhost=site) for site in mesh.sites}
         self.book = AddressBook(mesh, credentials, brokers, {})
@@ -88,6 +91,11 @@ class World:
             )
             for site in mesh.sites
         }
+        self.logs = {slot.name: slot for one in self.brokers.values() for slot in one.slots}
+        """Slots of all brokers, by the names of their logs."""
+        self._heads = {name: EatenHead() for name in self.logs}
+        self._come_again: dict[str, set[MessageOf]] = {name: set() for name in self.logs}
+        """Messages that each log has lost, and should get back from its neighbours."""
         self.network = Network(
             mesh, self.brokers, [self._crossing(link) for link in _strands(mesh)]
         )
@@ -95,7 +103,7 @@ class World:
             site: SimulatedSite(
                 name=site,
                 network=self.network,
-                ledger=LedgerFiles(),
+                ledgers=[LedgerFiles() for _ in self.brokers[site].slots],
                 servers=SiteServers(chance.choice(PACES)) if nodes > 1 else None,
             )
             for site in mesh.sites
@@ -116,7 +124,7 @@ class World:
 
         self.positions = PositionChecks(
             mesh,
-            {site: broker.stream for site, broker in self.brokers.items()},
+            {name: slot.stream for name, slot in self.logs.items()},
             self.applications.has_come,
             self.trace,
         )
@@ -145,38 +153,52 @@ class World:
         line = MemoryLineSettings(delay_s=self.chance.uniform(*DELAY_S))
         return Crossing(link, meeting, line)
 
-    def lose_tail(self, broker: SiteBroker, count: int) -> None:
-        """Remove so many records from the end of the log of a broker that is away."""
-        self._about_to_lose(broker, count)
-        broker.stream.lose_tail(count)
+    def log_of(self, site: str, link: Link) -> BrokerSlot:
+        """Return the slot of a site in whose log a strand of a link begins or ends."""
+        return self.brokers[site].slots[link.slot_at(site)]
 
-    def lose_log(self, broker: SiteBroker) -> None:
-        """Delete the broker's log."""
-        self._about_to_lose(broker, len(broker.stream.records))
-        broker.stream.delete()
+    def lose_tail(self, log: BrokerSlot, count: int) -> None:
+        """Remove so many records from the end of a log whose broker is away."""
+        self._about_to_lose(log, count)
+        log.stream.lose_tail(count)
 
-    def eat(self, broker: SiteBroker, keep: int) -> None:
-        """Let retention eat the broker's log, but for its last `keep` records.
+    def lose_log(self, log: BrokerSlot) -> None:
+        """Delete a log."""
+        self._about_to_lose(log, len(log.stream.records))
+        log.stream.delete()
+
+    def eat(self, log: BrokerSlot, keep: int) -> None:
+        """Let retention eat a log, but for its last `keep` records.
 
         A log that has lost its end or was made anew stays whole: its former content is not known
         any more.
         """
-        if broker.site in self._lost_tails:
+        if log.name in self._lost_tails:
             return
-        records = broker.stream.records
-        self.trace.add("retention", broker.site, f"all but {keep} records")
+        records = log.stream.records
+        self.trace.add("retention", log.name, f"all but {keep} records")
         first = records[-keep].offset
-        self.positions.about_to_eat(broker.site)
+        self.positions.about_to_eat(log.name)
         eaten = [one for one in records if one.offset < first]
-        self._heads[broker.site].eaten(eaten)
+        self._heads[log.name].eaten(eaten)
         gone = set(lost_messages(eaten, len(eaten)))
-        for link in self.mesh.links_from(broker.site):
+        for other in self._neighbours_behind(log):
             # Messages that a neighbour's log has lost and not got back: nothing records any more
             # that they are missing there.
-            has = self.brokers[link.receiver].stream.records
-            again = self._come_again[link.receiver] - set(lost_messages(has, len(has)))
+            has = other.stream.records
+            again = self._come_again[other.name] - set(lost_messages(has, len(has)))
             self.applications.destroyed |= gone & again
-        broker.stream.truncate_head(first)
+        log.stream.truncate_head(first)
+
+    def _neighbours_behind(self, log: BrokerSlot) -> list[BrokerSlot]:
+        """Return the logs that strands lead to from a log."""
+        strands = self._strands_at(log, self.mesh.links_from(log.site))
+        found = {one.name: one for one in (self.log_of(link.receiver, link) for link in strands)}
+        return list(found.values())
+
+    def _strands_at(self, log: BrokerSlot, links: Iterable[Link]) -> list[Link]:
+        strands = (one for link in links for one in self.mesh.strands(link))
+        return [one for one in strands if self.log_of(log.site, one) is log]
 
     async def operate(self) -> None:
         """Act for ever as an operator who accepts each reported gap and starts the nodes that
@@ -186,62 +208,64 @@ class World:
             await asyncio.sleep(LOOK_EVERY_S)
             for node in self.nodes.values():
                 stopped = node.stopped_with
-                standing = read_open_gaps(node.folder) if stopped or node.is_running else ()
-                for gap in standing:
-                    self._accept(node, gap)
+                is_read = stopped is not None or node.is_running
+                standing = [(slot, gap) for slot in node.slots if is_read for gap in slot.open_gaps]
+                for slot, gap in standing:
+                    self._accept(node, slot, gap)
                 if stopped is not None and standing:
                     node.bury()
                     node.start()
 
-    def _accept(self, node: SimulatedNode, gap: OpenGap) -> None:
-        site = node.home.name
-        if (node.name, gap.id) in self._accepted:
+    def _accept(self, node: SimulatedNode, slot: SimulatedSlot, gap: OpenGap) -> None:
+        log = self.brokers[node.home.name].slots[slot.number]
+        which = node.name, log.name, gap.id
+        if which in self._accepted:
             return
-        self._accepted.add((node.name, gap.id))
-        self.trace.add("accepted", site, f"{gap.key}: {'; '.join(gap.missing())}")
-        eaten = self._heads[site].between(gap.offset, gap.first)
-        self.positions.accepted(site, (one.name for one in eaten))
+        self._accepted.add(which)
+        self.trace.add("accepted", log.name, f"{gap.key}: {'; '.join(gap.missing())}")
+        eaten = self._heads[log.name].between(gap.offset, gap.first)
+        self.positions.accepted(log.name, (one.name for one in eaten))
         for one in eaten:
             self.applications.destroyed |= one.messages
             # A second copy, made by a killed packer's successor, may stand behind later messages.
             self.applications.moved |= one.messages
-        accept(node.folder, gap, "operator", "now")
+        accept(slot.folder, gap, "operator", "now")
 
-    def _about_to_lose(self, broker: SiteBroker, count: int) -> None:
-        origin = self.mesh.sites[broker.site].cluster_id
+    def _about_to_lose(self, log: BrokerSlot, count: int) -> None:
+        broker = self.brokers[log.site]
+        origin = self.mesh.sites[log.site].cluster_id
         waiting = {
             message
             for exchange, queue in broker.exchanges.egress_of.items()
             for message in egress_messages(exchange, broker.egress.bodies(queue))
             if message[1] == origin  # others' messages come by delivery, and are not packed
         }
-        records = broker.stream.records
+        records = log.stream.records
         lost = set(lost_messages(records, count))
-        gone = {one for one in lost if one[1] == origin} | (lost - self._neighbours_have(broker))
+        gone = {one for one in lost if one[1] == origin} | (lost - self._neighbours_have(log))
         if count >= len(records):
             # Nothing is left either that would show the losses to retention before.
-            eaten = self._heads[broker.site].messages
+            eaten = self._heads[log.name].messages
             lost |= eaten
             gone |= {one for one in eaten if one[1] == origin}
         # A waiting message may be a second copy only, behind later ones than the first.
         self.applications.moved |= lost
         self.applications.destroyed |= gone - waiting
-        self._come_again[broker.site] |= lost
-        self._lost_tails.add(broker.site)
+        self._come_again[log.name] |= lost
+        self._lost_tails.add(log.name)
         names = names_of(records[len(records) - count :])
         self.positions.lost_at_origin(one for one in names if one.series.origin == origin)
-        self.positions.about_to_lose(broker.site)
+        self.positions.about_to_lose(log.name)
 
-    def _neighbours_have(self, broker: SiteBroker) -> set[MessageOf]:
+    def _neighbours_have(self, log: BrokerSlot) -> set[MessageOf]:
         """Return the messages that come again from neighbours' logs: not the ones that retention
         has eaten there after they had gone over the link.
         """
         return {
             message
-            for line in self.mesh.links_to(broker.site)
-            for link in self.mesh.strands(line)
+            for link in self._strands_at(log, self.mesh.links_to(log.site))
             for message in messages_to_send(
-                self.brokers[link.sender].stream.records, forwarding_for(self.mesh, link)
+                self.log_of(link.sender, link).stream.records, forwarding_for(self.mesh, link)
             )
         }
 
@@ -268,31 +292,36 @@ class World:
         if self.positions.broken is not None:
             raise self.positions.broken
         for node in self.nodes.values():
-            if node.stopped_with is None or not read_open_gaps(node.folder):
+            if node.stopped_with is None or not node.stands_at_a_gap:
                 node.raise_if_ended()
 
     def _look_at_link(self, link: Link) -> None:
-        for stages in self._at_work(link.sender):
+        log = self.log_of(link.sender, link)
+        receiver = self.log_of(link.receiver, link).name
+        for stages in self._at_work(log):
             reached = stages.links.reached(link)
             if reached is None:
                 continue
             place, forwarding = reached
             writer, is_void = stages.writer, stages.context.voids.is_void
             place = writer.before_losses(place)
-            self.positions.link(link, place, is_void, writer.logged.__contains__, forwarding)
+            is_known = writer.logged.__contains__
+            self.positions.link(
+                CheckedLink(link.name, log.name, receiver), place, is_void, is_known, forwarding
+            )
 
     def _look_at_deliverer(self, node: SimulatedNode) -> None:
-        if node.node is not None and node.node.stages is not None:
-            stages = node.node.stages
-            context = stages.context
-            place = stages.writer.before_losses(context.position)
-            self.positions.deliverer(node.home.name, place, context.voids.is_void)
+        for slot, log in zip(node.slots, self.brokers[node.home.name].slots, strict=True):
+            if slot.stages is not None:
+                context = slot.stages.context
+                place = slot.stages.writer.before_losses(context.position)
+                self.positions.deliverer(log.site, log.name, place, context.voids.is_void)
 
-    def _at_work(self, site: str) -> list[Stages]:
-        """Return the stages of the site's nodes that have some: of two, one is about to learn that
-        the other has taken over.
+    def _at_work(self, log: BrokerSlot) -> list[Stages]:
+        """Return the stages of a slot at the site's nodes that have some: of two, one is about to
+        learn that the other has taken over.
         """
-        found = (one.node.stages for one in self.nodes_of(site) if one.node is not None)
+        found = (one.slots[log.number].stages for one in self.nodes_of(log.site))
         return [stages for stages in found if stages is not None]
 
     def is_drained(self) -> bool:
@@ -311,14 +340,15 @@ class World:
         return not self.before_nodes()
 
     def before_nodes(self) -> dict[str, str]:
-        """Describe, by site, the part of the log that is not settled, or not over a link."""
+        """Describe, by log, the part that is not settled, or not over a link."""
         found: dict[str, str] = {}
-        for name in self.sites:
+        for name, log in self.logs.items():
             if name in self._lost_tails:
                 # While its log has only records from before the loss, a node counts all of them
                 # once more, until a new one comes.
                 continue
-            running = [one.node for one in self.nodes_of(name) if one.node and one.node.stages]
+            slots = [one.slots[log.number] for one in self.nodes_of(log.site)]
+            running = [one.node for one in slots if one.node and one.node.stages]
             if len(running) != 1:
                 found[name] = f"{len(running)} of its nodes run"
                 continue

@@ -53,6 +53,8 @@ def simulate(
 
     isthmus simulate --seeds 1..1000 --topology any --jobs 2 --shrink 60
 
+    isthmus simulate --seeds 1..100 --slots 3
+
     isthmus simulate --seed 7 --topology tree --sites 5 --faults kill,cut --trace
     """
     if _is_about_a_file(context, file):

@@ -38,10 +38,21 @@ class WorldOptions:
         ),
     ] = "ring"
     sites: Annotated[int | None, typer.Option(min=2, help="How many: 3 unless told.")] = None
-    exchanges: Annotated[int | None, typer.Option(min=1, help="How many: 2 unless told.")] = None
+    exchanges: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many: 2 unless told, and more with --slots."),
+    ] = None
     nodes: Annotated[
         int | None,
         typer.Option(min=1, max=9, help="Nodes of each site, which take turns: 1 unless told."),
+    ] = None
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=9,
+            help="Most slots of a site; the seed draws how many each has: 1 unless told.",
+        ),
     ] = None
     messages: Annotated[
         int | None, typer.Option(min=0, help="Published at each site: 50 unless told.")
@@ -123,6 +134,12 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
     from simulation.scenario import Scenario
     from simulation.search import random_scenario
 
+    slots = options.slots or 1
+    if slots > 1 and (options.nodes or 1) > 1:
+        exit_with(
+            "--slots: sites of several nodes have one slot here: leave --nodes or --slots out",
+            EXIT_USAGE,
+        )
     kinds = None if options.faults is None else _kinds(options.faults, options.nodes)
     without = _numbers(options.without)
     max_rate = None if options.max_rate is None else _rate(options.max_rate)
@@ -132,13 +149,15 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
 
     def scenario(seed: int) -> Scenario:
         base = (
-            random_scenario(seed)
+            random_scenario(seed, slots)
             if is_drawn
             else Scenario(
                 seed,
                 options.topology,
                 load=Load(50),
                 trouble=Trouble(all_kinds(options.nodes or 1)),
+                exchanges=2 * slots,
+                slots=slots,
             )
         )
         load, trouble = base.load, base.trouble
@@ -161,6 +180,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             base.max_rate if max_rate is None else max_rate,
             returns or base.returns,
             options.nodes or base.nodes,
+            base.slots,
         )
 
     return [scenario(seed) for seed in seeds]
@@ -309,6 +329,8 @@ def command_of(scenario: Scenario) -> str:
         less += f" --max-rate {scenario.max_rate}"
     if scenario.nodes > 1:
         less += f" --nodes {scenario.nodes}"
+    if scenario.slots > 1:
+        less += f" --slots {scenario.slots}"
     if scenario.returns != "fifo":
         less += f" --returns {scenario.returns}"
     return (

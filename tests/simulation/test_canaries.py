@@ -83,7 +83,7 @@ def test_they_go_into_the_neighbours_logs_and_no_further_and_leave_no_rows(
                 assert state_of(world, name, link.receiver) == (ReportedState.RUNNING, "")
         await world.stop()
         for site in world.sites.values():
-            assert BatchKind.CANARY not in {row.kind for row in site.ledger.rows()}
+            assert BatchKind.CANARY not in {row.kind for row in site.ledger_rows()}
 
     live(topology, sites, tmp_path, look)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federation.mesh import Mesh
+from federation.slots import SlotMap
 from relay.links.forwarding import Forwarding, ForwardingDecision
 from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, observe_outage
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
@@ -40,6 +43,13 @@ def test_behind_a_cut_line_each_side_lacks_the_other_and_gets_it_afterwards() ->
     assert seen.meanwhile == {"a-b": {A: 1}, "b-a": {B: 1}}
     caught_up = {link: parts for link, parts in seen.caught_up.items() if parts}
     assert caught_up == {"b-a": {C: 1}, "b-c": {A: 1, B: 1}, "c-b": {C: 1}}
+
+
+def test_slots_do_not_change_what_an_outage_costs() -> None:
+    whole = mesh_of(LINE_OF_THREE)
+    cut = {name: replace(site, slots=SlotMap(2)) for name, site in whole.sites.items()}
+    seen = watched(replace(whole, sites=cut), "b-c", "c-b")
+    assert seen == watched(whole, "b-c", "c-b")
 
 
 def test_one_way_of_a_line_is_a_failure_of_its_own() -> None:
