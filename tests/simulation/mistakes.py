@@ -40,6 +40,7 @@ class Mistake:
 
 
 OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --seconds 20"
+OF_SLOTS = "--slots 3 --faults none --messages 20 --seconds 5"
 OF_THREE = "--nodes 3 --faults takeover,journal --every 0.7 --messages 100 --seconds 30"
 
 MISTAKES = (
@@ -431,5 +432,57 @@ MISTAKES = (
         " --topology line",
         14,
         "I6: the ledger",
+    ),
+    Mistake(
+        "strand's share by the sender's slots",
+        "relay/links/forwarding.py",
+        """\
+    return SlotShare(mesh.sites[link.receiver].slots, link.slots.receiver)
+""",
+        """\
+    return SlotShare(mesh.sites[link.sender].slots, link.slots.receiver)
+""",
+        OF_SLOTS,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "strand carries more than one slot",
+        "relay/links/forwarding.py",
+        """\
+        return self.slots.of(exchange) == self.slot
+""",
+        """\
+        return self.slots.of(exchange) <= self.slot
+""",
+        OF_SLOTS,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "flow in two slots",
+        "relay/node/parts.py",
+        """\
+                if slots.of(exchange.name) == self.slot:
+""",
+        """\
+                if sum(exchange.name.encode()) % slots.count == self.slot:
+""",
+        OF_SLOTS,
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "packer passes over the place of an exchange",
+        "relay/node/parts.py",
+        """\
+                if slots.of(exchange.name) == self.slot:
+""",
+        """\
+                if replace(slots, place={}).of(exchange.name) == self.slot:
+""",
+        OF_SLOTS,
+        3,
+        "I2 at",
     ),
 )
