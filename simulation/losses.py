@@ -6,7 +6,8 @@ accepted the reported gap; a message missing without a reported gap is lost.
 A broker whose machine loses power may lose the end of its log, which streams do not sync. Others'
 messages are still in the neighbours' logs, unless retention has eaten them there, and come again by
 the way that opens first: maybe behind later ones. Messages of the own site are gone where egress
-had forgotten them.
+had forgotten them. Where another site has the first pieces of such a message, its node counts them
+as undelivered, and what is behind them, until something newer comes of the same flow.
 """
 
 from __future__ import annotations
@@ -68,6 +69,20 @@ def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
         found = list(_messages(record, header, first_pieces))
         if number >= 0:
             yield from found
+
+
+def in_part(records: Iterable[Record]) -> set[MessageOf]:
+    """Return the messages of which the records hold the first piece and not all."""
+    first_pieces: dict[BatchName, tuple[str, int]] = {}
+    lacking: dict[MessageOf, set[int]] = {}
+    for record in records:
+        header = _header(record)
+        if header is None or header.fragment is None:
+            continue
+        for message in _messages(record, header, first_pieces):
+            pieces = lacking.setdefault(message, set(range(header.fragment.pieces)))
+            pieces.discard(header.fragment.piece)
+    return {message for message, pieces in lacking.items() if pieces}
 
 
 def messages_to_send(records: Iterable[Record], forwarding: Forwarding) -> Iterator[MessageOf]:

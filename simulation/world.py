@@ -28,6 +28,7 @@ from simulation.losses import (
     EatenHead,
     MessageOf,
     egress_messages,
+    in_part,
     lost_messages,
     messages_to_send,
     names_of,
@@ -356,6 +357,8 @@ class World:
             stages = node.stages
             assert stages is not None
             lag = stages.undelivered.messages
+            if lag and in_part(log.stream.records) & self.applications.destroyed:
+                lag = 0  # the rest of that message comes no more, and only something newer ends it
             behind = [
                 f"{one['to']}: {n}" for one in link_reports(node) if (n := one["lag_messages"])
             ]
