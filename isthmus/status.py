@@ -197,6 +197,10 @@ class _Answer:
             ),
         }
 
+    def rank(self, site: str) -> tuple[bool, int]:
+        """Return the rank of the node among the site's nodes: the lowest speaks for the site."""
+        return _rank(self._own(site) or {"state": self.state_of(site)})
+
     def slots_of(self, site: str) -> Sequence[dict[str, Any]]:
         """Return the reports of the site's slots at this node; empty unless it has several."""
         slots: Sequence[dict[str, Any]] = (self._own(site) or {}).get("slots", ())
@@ -217,14 +221,11 @@ def _with_all_slots(site: Site, answers: Sequence[_Answer]) -> _Answer:
     the slot.
     """
     found = [answer for answer in answers if len(answer.slots_of(site.name)) == site.slots.count]
-    runs = min(answers, key=lambda answer: _RANKS.get(answer.state_of(site.name), 0))
+    runs = min(answers, key=lambda answer: answer.rank(site.name))
     if not found:
         return runs
     slots = [
-        min(
-            (answer.slots_of(site.name)[number] for answer in found),
-            key=lambda slot: _RANKS.get(slot["state"], 0),
-        )
+        min((answer.slots_of(site.name)[number] for answer in found), key=_rank)
         for number in range(site.slots.count)
     ]
     reports = [answer.report for answer in found if answer.report is not None]
@@ -240,7 +241,14 @@ def _with_all_slots(site: Site, answers: Sequence[_Answer]) -> _Answer:
 
 
 _RANKS = {STANDBY: 1, "starting": 1, "stopped": 2, "down": 3}
-"""Ranks of the states of a site's nodes: the lowest speaks for the site; others have 0."""
+"""Ranks of the states of a site's nodes; others have 0."""
+
+
+def _rank(report: Mapping[str, Any]) -> tuple[bool, int]:
+    """Return the rank of a node's report of a site or slot. A node that has the state speaks, also
+    if its broker is away: the others only stand by.
+    """
+    return not report.get("slot"), _RANKS.get(report["state"], 0)
 
 
 class _NodeAsker:

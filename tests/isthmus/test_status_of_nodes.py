@@ -94,6 +94,15 @@ async def test_the_running_node_speaks_for_its_site(nodes: _Nodes) -> None:
     assert paris["nodes"]["c"]["reason"] == "the node does not answer"
 
 
+async def test_a_node_that_has_the_site_speaks_for_it_also_while_its_broker_is_away(
+    nodes: _Nodes,
+) -> None:
+    await nodes.add("a", **standby())
+    await nodes.add("b", **site(state="down", reason="log: the broker is away", slot=SLOT))
+    paris = (await status_of(MESH, nodes.state)).content["sites"]["paris"]
+    assert (paris["state"], paris["reason"]) == ("down", "log: the broker is away")
+
+
 async def test_a_site_whose_nodes_all_stand_by_does_not_run(nodes: _Nodes) -> None:
     await nodes.add("a", **site(state="standby", reason="connecting to Cassandra: nobody"))
     report = await status_of(MESH, nodes.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from relay.ledger.rows import Event, LedgerRow, Stage
@@ -13,8 +14,9 @@ from tests.journeys.load import Load, home
 def check_rows(mesh: LiveMesh, traffic: Load, site: str) -> None:
     """Raise unless the site's files tell of everything once. Its node has ended in order."""
     rows: list[LedgerRow] = []
-    for stage in Stage:
-        told = mesh.ledger(site, stage.name.lower())
+    slots = range(mesh.mesh.sites[site].slots.count)
+    for stage, slot in itertools.product(Stage, slots):
+        told = mesh.ledger(site, stage.name.lower(), slot)
         numbers = [row["number"] for row in told]
         assert sorted(numbers) == list(range(len(numbers))), f"{stage.name} rows of {site}"
         rows += (as_row(stage, row) for row in told if row["event"] == "batch")

@@ -30,7 +30,7 @@ from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites
 from isthmus.status import CARRIES, status_of
 from relay.bulk_amqp import Cluster
-from relay.node.site_folder import node_folders, slot_folders
+from relay.node.site_folder import node_folders, slot_folder
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
@@ -240,12 +240,14 @@ class LiveMesh:
         if number == signal.SIGKILL:
             self._ended_by_us(site).wait()
 
-    def ledger(self, site: str, stage: str) -> list[dict[str, Any]]:
-        """The rows that a site's ledger has exported of a stage; all of them once it stopped."""
+    def ledger(self, site: str, stage: str, slot: int = 0) -> list[dict[str, Any]]:
+        """The rows that the ledger of a site's slot has exported of a stage; all of them once it
+        stopped.
+        """
         import pyarrow.parquet as pq
 
         nodes = node_folders(self.state / "sites" / site)
-        folders = [slot / "ledger" for node in nodes for slot in slot_folders(node)]
+        folders = [slot_folder(node, slot) / "ledger" for node in nodes]
         # Of several nodes two may have exported the same rows: into files of one name.
         files = {
             file.relative_to(folder): file

@@ -10,6 +10,7 @@ A segment begins with 8 bytes of its own; chunks follow, each with a head of 48 
 from __future__ import annotations
 
 import os
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +38,8 @@ def last_segment(vhost: Vhost, names: Names) -> Path:
     """The file that a site's log is being appended to."""
     streams = vhost.broker.spec.folder / "data" / "node" / "stream"
     name = names.log.replace(".", "_")  # as the broker writes it in the folder's name
-    (folder,) = (path for path in streams.iterdir() if f"_{name}_" in path.name)
+    # A digit follows, or the name of a further slot's log.
+    (folder,) = (path for path in streams.iterdir() if re.search(rf"_{name}_\d", path.name))
     return max(folder.glob("*.segment"))
 
 
