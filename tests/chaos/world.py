@@ -65,10 +65,17 @@ class World:
         return [f"{site}/{node}" for node in NODES]
 
     async def runs(self, site: str) -> str:
-        """Name of the node process that runs the site, once one does."""
+        """Name of the node process that has the site's state, once one does, also while its broker
+        is away.
+        """
         if len(self.nodes(site)) == 1:
             return site
-        return f"{site}/{await self.mesh.node_that_runs(site)}"
+
+        def with_state(told: dict[str, Any]) -> str | None:
+            nodes = told["sites"][site].get("nodes", {})
+            return next((name for name, node in nodes.items() if 0 in node["slots"]), None)
+
+        return f"{site}/{await self.mesh.until_told(with_state, f'a node has {site}')}"
 
     def start(self, node: str) -> None:
         """Start a node process by its name."""
