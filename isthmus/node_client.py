@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,25 +88,31 @@ class NodeClient:
         """Get a JSON object from a path below the site's, of each node that runs a part of the
         site. Raises NodeAway, NodeSaysNo; SlotsElsewhere and NodeSaysNo also after other answers.
         """
-        async with aclosing(self._requests("GET", path, params=query)) as answers:
-            async for answer in answers:
-                yield await answer.json()
+        with _away(self.site):
+            async with aclosing(self._requests("GET", path, params=query)) as answers:
+                async for answer in answers:
+                    yield await answer.json()
 
     async def post(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Post a request to each of these nodes; yield JSON objects as they come. Raises as
         `get`.
         """
-        async with aclosing(self._requests("POST", path, json=body)) as answers:
-            async for answer in answers:
-                async for line in answer.content:
-                    answer_object = json.loads(line)
-                    if "error" in answer_object:
-                        raise NodeSaysNo(f"{self.site}: {answer_object['error']}")
-                    yield answer_object
+        with _away(self.site):
+            async with aclosing(self._requests("POST", path, json=body)) as answers:
+                async for answer in answers:
+                    async for line in answer.content:
+                        answer_object = json.loads(line)
+                        if "error" in answer_object:
+                            raise NodeSaysNo(f"{self.site}: {answer_object['error']}")
+                        yield answer_object
 
     async def order(self, slot: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Post an order to the node that runs a slot; return the answer. Raises as `get`."""
-        async with self._session() as session:
+        with _away(self.site):
+            return await self._ordered(slot, path, body)
+
+    async def _ordered(self, slot: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with _session() as session:
             running = await _running(session, self.site, self.places)
             if slot not in running.places:
                 raise NodeAway(_elsewhere(self.site, running))
@@ -118,7 +124,7 @@ class NodeClient:
     async def _requests(
         self, method: str, path: str, **request: Any
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        async with self._session() as session:
+        async with _session() as session:
             places = list(self.places)
             problem: SlotsElsewhere | NodeSaysNo | None = None
             if not self.is_alone:
@@ -139,15 +145,6 @@ class NodeClient:
                 raise problem
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=2 * ASK_WITHIN_S)
-        try:
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                yield session
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NodeAway(f"{_where(self.site)} ({error})") from error
-
-    @asynccontextmanager
     async def _answer(
         self,
         session: aiohttp.ClientSession,
@@ -164,6 +161,20 @@ class NodeClient:
             if answer.status != 200:
                 raise NodeSaysNo(f"{self.site}: {await answer.text()}")
             yield answer
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=2 * ASK_WITHIN_S)
+    return aiohttp.ClientSession(timeout=timeout)
+
+
+@contextmanager
+def _away(site: str) -> Iterator[None]:
+    """Raise what a node that ends, or is not there, does to a request as NodeAway."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise NodeAway(f"{_where(site)} ({error})") from error
 
 
 async def folder_that_runs(state: Path, site: str) -> Path:

@@ -57,7 +57,16 @@ class _Nodes:
                 return web.Response(status=503, text="the node is starting: try again")
             return web.json_response({"total": 0})
 
+        async def dies(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(b'{"done": 1}\n')
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+
         app = web.Application()
+        app.router.add_post("/sites/paris/dies", dies)
         app.router.add_get("/status", status)
         app.router.add_get("/sites/paris/dead", dead)
         runner = web.AppRunner(app)
@@ -117,6 +126,14 @@ async def test_commands_ask_the_running_node(nodes: _Nodes) -> None:
     client = NodeClient.of(nodes.state, "paris")
     assert [answer async for answer in client.get("dead")] == [{"total": 0}]
     assert nodes.asked == ["Bearer b"]
+
+
+async def test_a_node_that_dies_amid_its_answer_is_away(nodes: _Nodes) -> None:
+    await nodes.add("b", **site())
+    answers = NodeClient.of(nodes.state, "paris").post("dies", {})
+    assert await anext(answers) == {"done": 1}
+    with pytest.raises(NodeAway, match="paris: its node does not answer here"):
+        await anext(answers)
 
 
 async def test_commands_say_where_the_node_runs_that_could_answer(nodes: _Nodes) -> None:
