@@ -124,6 +124,7 @@ async def test_slots_follow_the_nodes_that_are_there_and_then_rest(
     assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared_slots", [COMPLETE], indirect=True)
 async def test_orders_reach_all_nodes_and_a_slot_moves_where_it_is_told(
     shared_slots: SharedSlots,
