@@ -90,7 +90,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
         from relay.cluster.moving import MoveAccess, MoveRefused, check_move_in, move_in
-        from relay.cluster.site_cluster import SharedServers, cluster_of
+        from relay.cluster.site_servers import SharedServers, cluster_of
         from relay.node.process import only_process
         from relay.node.slot_record import check_slots, keep_slots
         from relay.node.start import NodeStopped

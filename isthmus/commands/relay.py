@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +40,7 @@ from relay.node.site_folder import MOVED, STATE, node_folder, site_folder, slot_
 if TYPE_CHECKING:
     from federation.brokers.addresses import AddressBook
     from relay.admin.access import AdminAfar
-    from relay.cluster.site_cluster import NodeInCluster
+    from relay.cluster.node_in_cluster import NodeInCluster
     from relay.links.uplink import Uplink
 
 _LOOPBACK = "127.0.0.1"
@@ -135,7 +134,7 @@ def relay(
                     slot_node = SiteNode(site, book, own, formats, writers, brokers, machine, place)
                     nodes.append(slot_node)
                 if shared is not None:
-                    shared.book = partial(getattr, slot_node, "book")
+                    shared.follow(slot_node)
             process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
             await process.run()
         return process
@@ -188,7 +187,7 @@ def _in_cluster(
     if book.mesh.sites[site].nodes is None:
         return None
     try:
-        from relay.cluster.site_cluster import NodeInCluster
+        from relay.cluster.node_in_cluster import NodeInCluster
     except ImportError as error:
         exit_without_cluster_parts(site, error)
     return NodeInCluster(book, site, node, folder, uplink)

@@ -28,11 +28,11 @@ from isthmus.options import (
     exit_with,
     site_or_exit,
 )
-from isthmus.status import status_of
-from relay.node.site_folder import STANDBY
+from isthmus.status import HELD, status_of
 
 MOVED_WITHIN_S = 60.0
 POLL_S = 0.2
+_RUNS = ("running", *HELD)
 Sites = Annotated[
     list[str] | None, typer.Option("--site", help="Of this site; of all, if left out.")
 ]
@@ -49,9 +49,8 @@ def nodes(
     Example: isthmus nodes mesh.yaml --site paris
     """
     mesh = mesh_or_known(file, state, site or ())
-    found = {
-        name: _part(mesh, state, name).get("nodes", {}) for name in _sites_or_exit(file, mesh, site)
-    }
+    names, parts = _sites_or_exit(file, mesh, site), _parts(mesh, state)
+    found = {name: parts[name].get("nodes", {}) for name in names}
     if as_json:
         typer.echo(json.dumps({"sites": found}, indent=1))
     else:
@@ -107,7 +106,8 @@ def slots(
         else:
             typer.echo(f"{site[0]}: {to} runs slot {move}")
         return
-    found = {name: _slots_of(mesh, state, name) for name in names}
+    parts = _parts(mesh, state)
+    found = {name: _slots_of(mesh, name, parts[name]) for name in names}
     if as_json:
         typer.echo(json.dumps({"sites": found}, indent=1))
     else:
@@ -131,7 +131,7 @@ def slots(
                     escape(slot["reason"]),
                 )
         _print(table, "no site here has several slots or nodes")
-    if any(slot["state"] in (STANDBY, "down") for several in found.values() for slot in several):
+    if any(slot["state"] not in _RUNS for several in found.values() for slot in several):
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -144,16 +144,17 @@ def _sites_or_exit(file: Path, mesh: Mesh, sites: list[str] | None) -> list[str]
     return [one.name for one in several]
 
 
-def _part(mesh: Mesh, state: Path, site: str) -> dict[str, Any]:
-    """Return a site's part of the status report."""
-    part: dict[str, Any] = asyncio.run(status_of(mesh, state)).content["sites"][site]
-    return part
+def _parts(mesh: Mesh, state: Path) -> dict[str, dict[str, Any]]:
+    """Return the parts of the status report by site."""
+    parts: dict[str, dict[str, Any]] = asyncio.run(status_of(mesh, state)).content["sites"]
+    return parts
 
 
-def _slots_of(mesh: Mesh, state: Path, site: str) -> list[dict[str, Any]]:
-    """Return what is known of each slot of a site, the first slot's first."""
-    part, slots = _part(mesh, state, site), mesh.sites[site].slots
-    nodes = part.get("nodes", {})
+def _slots_of(mesh: Mesh, site: str, part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is known of each slot of a site, the first slot's first, by the site's part of
+    the status report.
+    """
+    slots, nodes = mesh.sites[site].slots, part.get("nodes", {})
     runs = {slot: name for name, node in nodes.items() for slot in node["slots"]}
     return [
         {
@@ -179,8 +180,8 @@ def _move(mesh: Mesh, state: Path, site: str, slot: int, to: str) -> None:
         exit_with(str(error), EXIT_FAULT)
     limit = time.monotonic() + MOVED_WITHIN_S
     while time.monotonic() < limit:
-        found = _slots_of(mesh, state, site)[slot]
-        if found["node"] == to and found["state"] not in (STANDBY, "starting", "down"):
+        found = _slots_of(mesh, site, _parts(mesh, state)[site])[slot]
+        if found["node"] == to and found["state"] in _RUNS:
             return
         time.sleep(POLL_S)
     exit_with(

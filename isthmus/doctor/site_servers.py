@@ -35,7 +35,7 @@ async def examine_servers(
     assert group is not None, f"{site} has no cluster"
     try:
         from isthmus.doctor.server_survey import ensemble_facts, journal_facts
-        from relay.cluster.site_cluster import cluster_of
+        from relay.cluster.site_servers import cluster_of
     except ImportError as error:
         found.unknown(
             "cluster",

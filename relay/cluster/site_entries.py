@@ -46,7 +46,7 @@ class ClusterMember:
             return cls("", "", "")
 
 
-def owner_path(slot: int) -> str:
+def _owner_path(slot: int) -> str:
     """Path of the entry of the node that should run a slot."""
     return f"slots/{slot}/owner"
 
@@ -70,7 +70,7 @@ async def seen_site(coordination: Coordination, slots: int) -> SiteView:
 
 async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:
     owner, after, copies = await asyncio.gather(
-        coordination.read(owner_path(slot)),
+        coordination.read(_owner_path(slot)),
         coordination.read(_next_path(slot)),
         coordination.names(_copies_path(slot)),
     )
@@ -92,7 +92,7 @@ class SiteEntries:
         self, coordination: Coordination, member: ClusterMember, slots: int, session_s: float
     ) -> None:
         """`session_s`: time after which the ensemble gives up a session that is silent."""
-        self.coordination = coordination
+        self._coordination = coordination
         self.member = member
         self.session_s = session_s
         self._slots = slots
@@ -123,7 +123,7 @@ class SiteEntries:
     @property
     def is_steady(self) -> bool:
         """True once this node's session has lived for as long as one lives that is silent."""
-        since = self.coordination.steady_since
+        since = self._coordination.steady_since
         return since is not None and _now() - since >= self.session_s
 
     @property
@@ -137,7 +137,7 @@ class SiteEntries:
         """
         if self._is_leaving:
             return
-        seen = await self.coordination.read(self._presence)
+        seen = await self._coordination.read(self._presence)
         if seen is not None:
             other = ClusterMember.of(seen)
             if other.run == self.member.run and seen.is_own:
@@ -152,9 +152,9 @@ class SiteEntries:
                         " of the site's nodes a name of its own"
                     )
                 return
-            await self.coordination.remove(self._presence)
+            await self._coordination.remove(self._presence)
         self._other_since = None
-        await self.coordination.add(self._presence, self.member.encoded())
+        await self._coordination.add(self._presence, self.member.encoded())
 
     def stay(self) -> None:
         """Note that this node stands by for a slot, and so does not leave."""
@@ -163,13 +163,13 @@ class SiteEntries:
     async def leave(self) -> None:
         """Take this node's name away, so that others give it nothing while its slots end."""
         self._is_leaving = True
-        await self.coordination.remove(self._presence)
+        await self._coordination.remove(self._presence)
 
     async def view(self, age_s: float) -> SiteView:
         """Return all entries of the site, as they were at most `age_s` ago."""
         async with self._looking:
             if _now() - self._seen_at > age_s:
-                view = await seen_site(self.coordination, self._slots)
+                view = await seen_site(self._coordination, self._slots)
                 self._seen_at = _now()
                 if (view.nodes, self._owners(view)) != (self._view.nodes, self._owners(self._view)):
                     self._changed_at = self._seen_at
@@ -196,29 +196,29 @@ class SiteEntries:
 
     async def owner(self, slot: int) -> CoordinationEntry | None:
         """Read the entry of the node that should run a slot."""
-        return await self.coordination.read(owner_path(slot))
+        return await self._coordination.read(_owner_path(slot))
 
     async def owner_changed(self, slot: int, seen: CoordinationEntry | None) -> None:
         """Wait until that entry may be another than `seen`, or the connection has changed."""
-        await self.coordination.changed(owner_path(slot), seen)
+        await self._coordination.changed(_owner_path(slot), seen)
 
     async def claim(self, slot: int) -> bool:
         """Add this node's entry of a slot; return False if there is an entry, whosever."""
-        after = await self.coordination.read(_next_path(slot))
+        after = await self._coordination.read(_next_path(slot))
         if after is not None:
             wish = ClusterMember.of(after)
             if wish.node == self.member.node and wish.is_pinned:
                 self._pinned.add(slot)
         entry = replace(self.member, is_pinned=slot in self._pinned)
-        if not await self.coordination.add(owner_path(slot), entry.encoded()):
+        if not await self._coordination.add(_owner_path(slot), entry.encoded()):
             return False
         if after is not None:
-            await self.coordination.remove(_next_path(slot))
+            await self._coordination.remove(_next_path(slot))
         return True
 
     async def remove_owner(self, slot: int) -> None:
         """Remove the entry of whoever should run a slot."""
-        await self.coordination.remove(owner_path(slot))
+        await self._coordination.remove(_owner_path(slot))
 
     async def taker_beside(self, slot: int) -> str:
         """Return the other node that should take a slot of this node's; empty if there is none."""
@@ -227,26 +227,26 @@ class SiteEntries:
 
     async def wished(self, slot: int) -> str:
         """Return the node that the last owner gave a slot to; empty if there is none."""
-        after = await self.coordination.read(_next_path(slot))
+        after = await self._coordination.read(_next_path(slot))
         return "" if after is None else ClusterMember.of(after).node
 
     async def give(self, slot: int, to: str, *, is_pinned: bool) -> None:
         """Remove this node's entry of a slot, for another node to take the slot."""
         self._pinned.discard(slot)
-        await self.coordination.remove(_next_path(slot))
+        await self._coordination.remove(_next_path(slot))
         if to:
             wish = ClusterMember(to, "", "", is_pinned)
-            await self.coordination.add(_next_path(slot), wish.encoded())
-        await self.coordination.remove(owner_path(slot))
+            await self._coordination.add(_next_path(slot), wish.encoded())
+        await self._coordination.remove(_owner_path(slot))
 
     async def copy_is_warm(self, slot: int) -> None:
         """Note that this node's copy of a slot has the end of the journal."""
         path = f"{_copies_path(slot)}/{self.member.node}"
-        await self.coordination.add(path, self.member.encoded())
+        await self._coordination.add(path, self.member.encoded())
 
     async def copy_ends(self, slot: int) -> None:
         """Note that this node's copy of a slot is behind, or that the node has the slot."""
-        await self.coordination.remove(f"{_copies_path(slot)}/{self.member.node}")
+        await self._coordination.remove(f"{_copies_path(slot)}/{self.member.node}")
 
 
 async def _always_fit() -> bool:

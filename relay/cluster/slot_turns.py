@@ -263,7 +263,8 @@ class SlotTurns:
         owner = await taking.raise_epoch()
         await taking.read_and_begin(owner, copy)
         log.info(
-            "epoch %d begins behind row %d, after %.2f s",
+            "%s: epoch %d begins behind row %d, after %.2f s",
+            self._what,
             owner.epoch,
             copy.last_row,
             _now() - began,

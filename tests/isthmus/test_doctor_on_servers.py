@@ -82,7 +82,7 @@ class Examined:
     @asynccontextmanager
     async def node(self) -> AsyncIterator[None]:
         """Run the site as node a does."""
-        from relay.cluster.site_cluster import NodeInCluster
+        from relay.cluster.node_in_cluster import NodeInCluster
         from relay.links.uplink import Uplink
         from relay.state.node_state import Commit, NodeState
 

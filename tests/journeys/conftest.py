@@ -123,7 +123,7 @@ async def two_nodes(
 async def hub_of_two_nodes(
     servers: SiteServers, live_mesh: MeshFactory, load: LoadFactory
 ) -> TwoNodes:
-    """The same, with these servers."""
+    """Make a hub whose site in the middle has two nodes with these servers, and load everywhere."""
     nodes = {"nodes": NODES, "cluster": servers.keys}
     mesh = await live_mesh(
         *("paris", SITE, "sydney"),

@@ -323,13 +323,25 @@ def admin_violations(keys: MeshKeys) -> Iterator[Violation]:
                     f"`{EACH_NODE}` stands for the names of the site's nodes, which the file lacks",
                     "name them in `nodes`, or write the address of the only one",
                 )
-            for field in ("token", "certificate", "private_key", "ca"):
-                if EACH_NODE in (getattr(site.admin, field) or ""):
+            for shown, value in _access(site.admin):
+                if EACH_NODE in value:
                     yield Violation(
-                        (*at, "key" if field == "private_key" else field),
+                        (*at, shown),
                         f"`{EACH_NODE}` stands for a name in `url` alone",
                         "write one path, which may lead to another file on each machine",
                     )
+
+
+def _access(admin: AdminKeys) -> Iterator[tuple[str, str]]:
+    """Yield the keys that are written of an access, by their names in the file."""
+    for name, value in (
+        ("token", admin.token),
+        ("certificate", admin.certificate),
+        ("key", admin.private_key),
+        ("ca", admin.ca),
+    ):
+        if value is not None:
+            yield name, value
 
 
 def _admin(at: Location, admin: AdminKeys) -> Iterator[Violation]:
@@ -342,15 +354,13 @@ def _admin(at: Location, admin: AdminKeys) -> Iterator[Violation]:
                 f"write {_SAFE}, or http://127.0.0.1:PORT",
             )
             return
-        for key in ("token", "certificate", "private_key", "ca"):
-            if getattr(admin, key) is not None:
-                shown = "key" if key == "private_key" else key
-                yield Violation(
-                    (*at, shown),
-                    f"a `{shown}` for an address that begins with http://, which is in clear",
-                    "write https:// in `url`, or take it out",
-                    True,
-                )
+        for shown, _ in _access(admin):
+            yield Violation(
+                (*at, shown),
+                f"a `{shown}` for an address that begins with http://, which is in clear",
+                "write https:// in `url`, or take it out",
+                True,
+            )
         return
     if admin.token is None:
         yield Violation(

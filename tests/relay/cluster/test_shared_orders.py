@@ -11,13 +11,30 @@ from dedup.journal.journal import JournalAway
 from relay.cluster.shared_orders import SharedOrders
 from tests.virtual_time import in_virtual_time, let_pass
 
+BACK_WITHIN_S = 60.0
+
 
 class Facts:
     """Facts about a site, in memory."""
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
-        self.away = False
+        self._there = asyncio.Event()
+        self._there.set()
+
+    @property
+    def away(self) -> bool:
+        """True while no quorum answers. May be set."""
+        return not self._there.is_set()
+
+    @away.setter
+    def away(self, is_away: bool) -> None:
+        (self._there.clear if is_away else self._there.set)()
+
+    async def back(self, failures: int) -> None:
+        """Wait until a quorum answers again."""
+        async with asyncio.timeout(BACK_WITHIN_S):
+            await self._there.wait()
 
     async def fact(self, name: str) -> str | None:
         await self._ask()
@@ -34,10 +51,6 @@ class Facts:
         await asyncio.sleep(0)
         if self.away:
             raise JournalAway("no quorum in memory")
-
-
-async def retry(failures: int) -> None:
-    await asyncio.sleep(1)
 
 
 class Node:
@@ -62,12 +75,18 @@ class Node:
             task.cancel()
 
 
+def giver_and_other(folder: Path) -> tuple[Facts, Node, Node]:
+    """Two nodes, the first of which has the first slot, and what they share."""
+    facts = Facts()
+    one, other = Node(facts, folder, "a"), Node(facts, folder, "b")
+    one.orders.give(is_giver=True)
+    return facts, one, other
+
+
 @in_virtual_time
 async def test_the_node_with_the_first_slot_gives_its_orders_to_the_others(tmp_path: Path) -> None:
-    facts = Facts()
-    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    _, one, other = giver_and_other(tmp_path)
     other.file.write_text("old")
-    one.orders.give(is_giver=True)
     with one.running(), other.running():
         await let_pass(5)
         assert other.content == "old", "nobody has given an order"
@@ -81,10 +100,8 @@ async def test_the_node_with_the_first_slot_gives_its_orders_to_the_others(tmp_p
 
 @in_virtual_time
 async def test_orders_go_on_with_the_node_that_takes_the_first_slot(tmp_path: Path) -> None:
-    facts = Facts()
-    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    _, one, other = giver_and_other(tmp_path)
     one.file.write_text("paused")
-    one.orders.give(is_giver=True)
     with one.running(), other.running():
         await let_pass(3)
         one.orders.give(is_giver=False)
@@ -98,10 +115,8 @@ async def test_orders_go_on_with_the_node_that_takes_the_first_slot(tmp_path: Pa
 async def test_a_node_that_does_not_know_that_it_has_lost_the_first_slot_gives_nothing_old(
     tmp_path: Path,
 ) -> None:
-    facts = Facts()
-    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    facts, one, other = giver_and_other(tmp_path)
     one.file.write_text("paused")
-    one.orders.give(is_giver=True)
     with one.running():
         await let_pass(3)
     other.file.write_text("resumed")
@@ -117,15 +132,13 @@ async def test_a_node_that_does_not_know_that_it_has_lost_the_first_slot_gives_n
 async def test_a_node_with_an_empty_folder_knows_the_order_before_its_slot_begins(
     tmp_path: Path,
 ) -> None:
-    facts = Facts()
-    one, new = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
+    facts, one, new = giver_and_other(tmp_path)
     one.file.write_text("paused")
-    one.orders.give(is_giver=True)
     with one.running():
         await let_pass(3)
     # All nodes have ended; nobody has the first slot.
     facts.away = True
-    bringing = asyncio.create_task(new.orders.bring(retry))
+    bringing = asyncio.create_task(new.orders.bring(facts.back))
     await let_pass(10)
     assert not bringing.done()
     facts.away = False
@@ -133,15 +146,13 @@ async def test_a_node_with_an_empty_folder_knows_the_order_before_its_slot_begin
     assert new.content == "paused"
     new.file.write_text("resumed")
     new.orders.give(is_giver=True)
-    await new.orders.bring(retry)
+    await new.orders.bring(facts.back)
     assert new.content == "resumed", "it has the orders itself"
 
 
 @in_virtual_time
 async def test_orders_stay_while_the_journal_or_the_disk_is_away(tmp_path: Path) -> None:
-    facts = Facts()
-    one, other = Node(facts, tmp_path, "a"), Node(facts, tmp_path, "b")
-    one.orders.give(is_giver=True)
+    facts, one, other = giver_and_other(tmp_path)
     one.file.write_text("paused")
     with one.running(), other.running():
         await let_pass(3)

@@ -28,7 +28,7 @@ SESSION_S = 2.0
 
 
 class Site:
-    """What the nodes of a site share."""
+    """Servers that the nodes of a site share."""
 
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()

@@ -29,7 +29,7 @@ GiveTo = Callable[[str], Awaitable[None]]
 
 
 class Site:
-    """What the nodes of a site share."""
+    """Site whose slots several nodes share: its servers, and its nodes."""
 
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
@@ -113,7 +113,7 @@ class Node:
                             holding.result()
                     finally:
                         if self.ends_within_s:
-                            await asyncio.sleep(slot % 2 * self.ends_within_s)
+                            await let_pass(slot % 2 * self.ends_within_s)
                         del self.held[slot]
                         holding.cancel()
                         ending.cancel()
@@ -151,122 +151,111 @@ class Node:
         asyncio.get_running_loop().call_later(SESSION_S, self.coordination.expire)
 
 
+@asynccontextmanager
+async def running(*names: str, for_s: float = 20.0) -> AsyncIterator[Site]:
+    """Run a site of these nodes, for some time before the block; its nodes end with the block."""
+    site = Site()
+    site.start(*names)
+    await let_pass(for_s)
+    yield site
+    await site.stop()
+
+
 @in_virtual_time
 async def test_nodes_that_start_together_share_the_slots_without_a_move() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(SESSION_S + 3)
-    assert site.counts == [2, 3, 3]
-    before = site.shares
-    await let_pass(120)
-    assert site.shares == before
-    assert site.taken == SLOTS
-    await site.stop()
+    async with running("a", "b", "c", for_s=SESSION_S + 3) as site:
+        assert site.counts == [2, 3, 3]
+        before = site.shares
+        await let_pass(120)
+        assert site.shares == before
+        assert site.taken == SLOTS
 
 
 @in_virtual_time
 async def test_slots_even_out_one_by_one_as_nodes_come_and_then_rest() -> None:
-    site = Site()
-    site.start("a")
-    await let_pass(SESSION_S + 1)
-    assert site.counts == [SLOTS]
-    site.start("b")
-    await let_pass(60)
-    assert site.counts == [4, 4]
-    assert site.taken == SLOTS + 4
-    site.start("c")
-    await let_pass(60)
-    assert site.counts == [2, 3, 3]
-    assert site.taken == SLOTS + 4 + 2
-    await let_pass(100)
-    assert site.taken == SLOTS + 4 + 2
-    await site.stop()
+    async with running("a", for_s=SESSION_S + 1) as site:
+        assert site.counts == [SLOTS]
+        site.start("b")
+        await let_pass(60)
+        assert site.counts == [4, 4]
+        assert site.taken == SLOTS + 4
+        site.start("c")
+        await let_pass(60)
+        assert site.counts == [2, 3, 3]
+        assert site.taken == SLOTS + 4 + 2
+        await let_pass(100)
+        assert site.taken == SLOTS + 4 + 2
 
 
 @in_virtual_time
 async def test_the_slots_of_a_dead_node_are_shared_out_when_its_session_ends() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(20)
-    taken = site.taken
-    lost = len(site.nodes["b"].held)
-    await site.nodes["b"].kill()
-    await let_pass(SESSION_S + 0.5)
-    assert site.counts == [4, 4]
-    assert site.taken == taken + lost
-    await site.stop()
+    async with running("a", "b", "c") as site:
+        taken = site.taken
+        lost = len(site.nodes["b"].held)
+        await site.nodes["b"].kill()
+        await let_pass(SESSION_S + 0.5)
+        assert site.counts == [4, 4]
+        assert site.taken == taken + lost
 
 
 @in_virtual_time
 async def test_the_slots_of_a_node_that_ends_in_order_are_taken_at_once() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(20)
-    await site.nodes["b"].stop()
-    await let_pass(0.5)
-    assert site.counts == [4, 4]
-    await site.nodes["a"].stop()
-    await let_pass(0.5)
-    assert site.counts == [SLOTS]
-    await site.stop()
+    async with running("a", "b", "c") as site:
+        await site.nodes["b"].stop()
+        await let_pass(0.5)
+        assert site.counts == [4, 4]
+        await site.nodes["a"].stop()
+        await let_pass(0.5)
+        assert site.counts == [SLOTS]
 
 
 @in_virtual_time
 async def test_nothing_moves_when_all_sessions_expire_at_once() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(20)
-    before, taken = site.shares, site.taken
-    for _ in range(5):
-        site.ensemble.expire_all()
-        await let_pass(7)
-    assert (site.shares, site.taken) == (before, taken)
-    await site.stop()
+    async with running("a", "b", "c") as site:
+        before, taken = site.shares, site.taken
+        for _ in range(5):
+            site.ensemble.expire_all()
+            await let_pass(7)
+        assert (site.shares, site.taken) == (before, taken)
 
 
 @in_virtual_time
 async def test_an_operator_moves_a_slot_which_then_stays_until_that_node_is_gone() -> None:
-    site = Site()
-    site.start("a", "b")
-    await let_pass(20)
-    moved = list(site.nodes["a"].held)[:2]
-    for slot in moved:
-        await site.nodes["a"].held[slot]("b")
+    async with running("a", "b") as site:
+        moved = list(site.nodes["a"].held)[:2]
+        for slot in moved:
+            await site.nodes["a"].held[slot]("b")
+            await let_pass(1)
+        assert site.counts == [2, 6]
+        await let_pass(60)
+        # Of those that were not moved by hand some may go back.
+        assert site.counts == [4, 4]
+        assert set(moved) <= set(site.nodes["b"].held)
+        await site.nodes["b"].stop()
         await let_pass(1)
-    assert site.counts == [2, 6]
-    await let_pass(60)
-    # Of those that were not moved by hand some may go back.
-    assert site.counts == [4, 4]
-    assert set(moved) <= set(site.nodes["b"].held)
-    await site.nodes["b"].stop()
-    await let_pass(1)
-    assert site.counts == [SLOTS]
-    await site.stop()
+        assert site.counts == [SLOTS]
 
 
 @in_virtual_time
 async def test_a_slot_goes_to_no_node_that_is_not_there_or_not_up_to_date() -> None:
-    site = Site()
-    site.start("a")
-    await let_pass(5)
-    give = site.nodes["a"].held[0]
-    with pytest.raises(GivingRefused, match="there is no node b; the site has a now"):
-        await give("b")
-    with pytest.raises(GivingRefused, match="a has slot 0"):
-        await give("a")
-    site.start("b")
-    for journal in site.nodes["b"].journals:
-        journal.trouble.away = True
-    await let_pass(5)
-    with pytest.raises(GivingRefused, match="b has not read the journal of slot 0 to its end"):
-        await give("b")
-    site.ensemble.away = True
-    with pytest.raises(GivingRefused, match="nobody knows which nodes are there"):
-        await give("b")
-    await let_pass(60)
-    assert site.shares == {"a": list(range(SLOTS)), "b": []}
-    site.ensemble.away = False
-    await site.stop()
+    async with running("a", for_s=5) as site:
+        give = site.nodes["a"].held[0]
+        with pytest.raises(GivingRefused, match="there is no node b; the site has a now"):
+            await give("b")
+        with pytest.raises(GivingRefused, match="a has slot 0"):
+            await give("a")
+        site.start("b")
+        for journal in site.nodes["b"].journals:
+            journal.trouble.away = True
+        await let_pass(5)
+        with pytest.raises(GivingRefused, match="b has not read the journal of slot 0 to its end"):
+            await give("b")
+        site.ensemble.away = True
+        with pytest.raises(GivingRefused, match="nobody knows which nodes are there"):
+            await give("b")
+        await let_pass(60)
+        assert site.shares == {"a": list(range(SLOTS)), "b": []}
+        site.ensemble.away = False
 
 
 async def in_other_hands(site: Site, node: str, seconds: float) -> None:
@@ -282,79 +271,67 @@ async def in_other_hands(site: Site, node: str, seconds: float) -> None:
 
 @in_virtual_time
 async def test_a_node_that_has_lost_the_journal_gets_no_slots() -> None:
-    site = Site()
-    site.start("a", "b")
-    await let_pass(20)
-    for journal in site.nodes["b"].journals:
-        journal.trouble.away = True
-    site.start("c")
-    await let_pass(60)
-    await site.nodes["b"].stop()
-    site.start("b")
-    for journal in site.nodes["b"].journals:
-        journal.trouble.away = True
-    await in_other_hands(site, "b", 120)
-    await site.nodes["a"].kill()
-    await in_other_hands(site, "b", 120)
-    for journal in site.nodes["b"].journals:
-        journal.trouble.away = False
-    await let_pass(60)
-    assert site.counts == [4, 4]
-    await site.stop()
+    async with running("a", "b") as site:
+        for journal in site.nodes["b"].journals:
+            journal.trouble.away = True
+        site.start("c")
+        await let_pass(60)
+        await site.nodes["b"].stop()
+        site.start("b")
+        for journal in site.nodes["b"].journals:
+            journal.trouble.away = True
+        await in_other_hands(site, "b", 120)
+        await site.nodes["a"].kill()
+        await in_other_hands(site, "b", 120)
+        for journal in site.nodes["b"].journals:
+            journal.trouble.away = False
+        await let_pass(60)
+        assert site.counts == [4, 4]
 
 
 @in_virtual_time
 async def test_a_node_that_does_not_reach_the_broker_gets_no_slots_and_gives_its_own_away() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(20)
-    await site.nodes["b"].lose_broker()
-    await let_pass(60)
-    await in_other_hands(site, "b", 60)
-    # Where nobody reaches it, who has the slots matters no more.
-    await asyncio.gather(site.nodes["a"].lose_broker(), site.nodes["c"].lose_broker())
-    before, taken = site.shares, site.taken
-    await let_pass(120)
-    assert (site.shares, site.taken) == (before, taken)
-    for node in site.nodes.values():
-        node.find_broker()
-    await let_pass(60)
-    assert site.counts == [2, 3, 3]
-    await site.stop()
+    async with running("a", "b", "c") as site:
+        await site.nodes["b"].lose_broker()
+        await let_pass(60)
+        await in_other_hands(site, "b", 60)
+        # Where nobody reaches it, who has the slots matters no more.
+        await asyncio.gather(site.nodes["a"].lose_broker(), site.nodes["c"].lose_broker())
+        before, taken = site.shares, site.taken
+        await let_pass(120)
+        assert (site.shares, site.taken) == (before, taken)
+        for node in site.nodes.values():
+            node.find_broker()
+        await let_pass(60)
+        assert site.counts == [2, 3, 3]
 
 
 @in_virtual_time
 async def test_a_slot_that_an_operator_placed_stays_so_when_sessions_end() -> None:
-    site = Site()
-    site.start("a", "b")
-    await let_pass(20)
-    moved = list(site.nodes["a"].held)[:2]
-    for slot in moved:
-        await site.nodes["a"].held[slot]("b")
-        await let_pass(1)
-    await let_pass(60)
-    site.ensemble.expire_all()
-    await let_pass(10)
-    site.start("c")
-    await let_pass(60)
-    assert site.counts == [2, 3, 3]
-    assert set(moved) <= set(site.nodes["b"].held)
-    await site.stop()
+    async with running("a", "b") as site:
+        moved = list(site.nodes["a"].held)[:2]
+        for slot in moved:
+            await site.nodes["a"].held[slot]("b")
+            await let_pass(1)
+        await let_pass(60)
+        site.ensemble.expire_all()
+        await let_pass(10)
+        site.start("c")
+        await let_pass(60)
+        assert site.counts == [2, 3, 3]
+        assert set(moved) <= set(site.nodes["b"].held)
 
 
 @in_virtual_time
 async def test_a_node_whose_slots_end_slowly_is_given_no_other() -> None:
-    site = Site()
-    site.start("a", "b", "c")
-    await let_pass(20)
-    node = site.nodes["b"]
-    node.ends_within_s = 12.0
-    slow = asyncio.create_task(node.stop())
-    await let_pass(30)
-    await slow
-    await let_pass(1)
-    assert site.counts == [4, 4]
-    await site.stop()
+    async with running("a", "b", "c") as site:
+        node = site.nodes["b"]
+        node.ends_within_s = 12.0
+        slow = asyncio.create_task(node.stop())
+        await let_pass(30)
+        await slow
+        await let_pass(1)
+        assert site.counts == [4, 4]
 
 
 @in_virtual_time
