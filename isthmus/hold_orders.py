@@ -44,7 +44,7 @@ class HoldTarget:
         """Return the holds without the target."""
         if self.link:
             return replace(holds, links=holds.links - {self.link})
-        return replace(holds, paused=False, draining=False)
+        return replace(holds, paused=False, draining=False, quiescing=False)
 
     def state_in(self, content: dict[str, Any]) -> str:
         """Return the target's state in a status report, by the slots that run here."""

@@ -28,7 +28,14 @@ from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
-from relay.node.site_folder import ANNOUNCED, STANDBY, node_folder, node_folders, site_folder
+from relay.node.site_folder import (
+    ANNOUNCED,
+    QUIESCED,
+    STANDBY,
+    node_folder,
+    node_folders,
+    site_folder,
+)
 from relay.node.site_slots import links_of_slots, site_of_slots
 
 ASK_WITHIN_S = 3.0
@@ -49,7 +56,9 @@ _COUNTS = (
 CARRIES = ("running", "lagging")
 """States of links that carry messages, on time or late."""
 LEAVING = ("draining", "drained")
-HELD = ("paused", *LEAVING)
+CLOSED = (*LEAVING, "quiescing", QUIESCED)
+"""States of sites that receive nothing."""
+HELD = ("paused", *CLOSED)
 """States ordered by an operator."""
 
 
@@ -93,7 +102,7 @@ class StatusReport:
     @property
     def _waiting(self) -> list[str]:
         sites = self.content["sites"]
-        leaving = {name for name, site in sites.items() if site["state"] in LEAVING}
+        closed = {name for name, site in sites.items() if site["state"] in CLOSED}
         waiting = [
             # A node not yet started has no reason to show.
             f"{name} {site['state']}"
@@ -107,8 +116,8 @@ class StatusReport:
             for link in self.content["links"]
             if link["state"] not in CARRIES
             and not _rests(link)
-            # Nothing is sent to a site that is to leave.
-            and link["to"] not in leaving
+            # Nothing is sent to a site that receives nothing.
+            and link["to"] not in closed
         ]
 
 

@@ -74,7 +74,7 @@ def _mesh_of_4(
             Bar(_MESH.name, Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
             Bar(_MESH.name, Measure.RELAY_US, both(11), at_least=False),
         ),
-        (_quick(_MESH, 4),) if quick else None,
+        (_quick(_MESH, 6),) if quick else None,
         floor=True,
     )
 
@@ -111,7 +111,7 @@ ROWS = {
                 Bar("1 KiB", Measure.RATE, both(1.0), "shovel"),
                 Bar("1 KiB", Measure.RELAY_US, both(19, 24), at_least=False),
             ),
-            (_quick(_HOP, 3),),
+            (_quick(_HOP, 4),),
             floor=True,
         ),
         _mesh_of_4("complete4", "complete graph, quorum", complete, 1.6, quick=True),

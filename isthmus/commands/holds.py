@@ -97,7 +97,7 @@ def drain(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) ->
     """
     mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
-    hold(state, site, lambda holds: replace(holds, paused=False, draining=True))
+    hold(state, site, lambda holds: replace(holds, paused=False, draining=True, quiescing=False))
     if not asyncio.run(_until_drained(mesh, site, state)):
         raise typer.Exit(EXIT_FAULT)
     typer.echo(

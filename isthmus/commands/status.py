@@ -18,15 +18,13 @@ from federation.wording import counted, few, numbered
 from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
-from isthmus.status import StatusReport, status_of
+from isthmus.status import HELD, StatusReport, status_of
 from relay.node.site_folder import STANDBY
 
 WATCH_EVERY_S = 1.0
 _COLOURS = {
     **dict.fromkeys(("running", STANDBY), "green"),
-    **dict.fromkeys(
-        ("starting", "blocked", "unknown", "paused", "draining", "drained", "lagging"), "yellow"
-    ),
+    **dict.fromkeys(("starting", "blocked", "unknown", "lagging", *HELD), "yellow"),
 }
 _SELDOM = (
     "duplicates",

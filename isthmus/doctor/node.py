@@ -7,7 +7,7 @@ from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
-from isthmus.status import LEAVING
+from isthmus.status import CLOSED, LEAVING
 from relay.packing.egress_acks import WAITING
 
 
@@ -33,6 +33,12 @@ def examine_node(report: dict[str, Any], mesh: Mesh, found: Findings) -> None:
             f"draining: {reason}" if state == "draining" else "drained: it receives nothing",
             f"{ahead} it out of the mesh file and apply; or, if it is to stay, "
             f"{_resume(found.site)}",
+        )
+    elif state in CLOSED:
+        found.warn(
+            "node",
+            f"{state}: it receives nothing, for its slots to be changed",
+            f"`isthmus reslot` says what is to be done; or {_resume(found.site)}",
         )
     elif state == "blocked":
         found.fault("node", f"blocked: {reason}", "see what is said of its broker and its links")
@@ -102,6 +108,12 @@ def examine_links(
                 f"{other} is {sites[other]['state']}, and receives nothing",
                 f"take {other} out of the mesh file and apply; or, if it is to stay, "
                 f"{_resume(other)}",
+            )
+        elif link["state"] != "running" and sites[other]["state"] in CLOSED:
+            found.warn(
+                f"link {name}",
+                f"{other} is {sites[other]['state']}, and receives nothing for now",
+                f"`isthmus reslot` says what is to be done at {other}",
             )
         elif link["state"] != "running":
             found.fault(

@@ -5,7 +5,8 @@ is there and only what follows is read. Otherwise the log has lost its tail: the
 name that is there is the end, and later names leave the logged set. If none is there, the log was
 made anew: all of it is read, and its batches are the logged set; unless the log begins behind all
 that is remembered: then retention has eaten those batches, and no position before the log's begin
-holds.
+holds. A log of which names are known but no place is a new one, which goes on where earlier logs of
+its batches ended.
 
 A replicated log that looks empty is made to confirm an empty record: then it shows all.
 """
@@ -71,25 +72,28 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
             checked = await _find_what_is_left(log, knowledge, oldest, first, end)
         if checked is not None:
             return checked
-    is_eaten = (
+    keeps_names = True
+    if base is None and knowledge.has_former_names:
+        knowledge.begin_behind_former()
+    elif (
         base is not None
         and first is not None
         and first > base.offset
         and not knowledge.recent.awaited()
-    )
-    if is_eaten:
+    ):
         knowledge.begin_behind_eaten()
     else:
+        keeps_names = False
         knowledge.begin_anew()
     cursor = await log.read(0)
     met: set[BatchName] = set()
     if end is not None:
         async for batch in _batches_up_to(cursor, end, knowledge):
-            if is_eaten and batch.place.name not in met:
+            if keeps_names and batch.place.name not in met:
                 met.add(batch.place.name)
                 knowledge.logged.discard(batch.place.name)  # else `note` takes it for a copy
             knowledge.note(batch.place, batch.header)
-    return Checked(cursor, anew=not is_eaten)
+    return Checked(cursor, anew=not keeps_names)
 
 
 async def _append_nothing(log: SiteLog) -> None:

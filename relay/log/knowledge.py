@@ -243,6 +243,21 @@ class LogKnowledge:
         self.recent.clear()
         self._changed = True
 
+    @property
+    def has_former_names(self) -> bool:
+        """True if names are known that were never in this log: they are of former logs, whose
+        batches have come to this log's slot.
+        """
+        awaited = sum(name in self.logged for name in self.recent.awaited())
+        return self.recent.checked is None and len(self.logged) > awaited
+
+    def begin_behind_former(self) -> None:
+        """Note that this log goes on where former logs ended, and has none of their names."""
+        awaited = [name for name in self.recent.take_awaited() if name in self.logged]
+        self.lose(awaited, None)  # noted again if they are read
+        self.recent.clear()
+        self._changed = True
+
     def forget_before(self, time_ms: int) -> int:
         """Forget the names of incarnations with nothing logged since `time_ms`, except each
         origin's latest: they ended before the window. Return the number of forgotten incarnations.

@@ -317,7 +317,8 @@ class SiteNode:
         if has_run and tasks.is_in_order:
             # An order of the last moment goes with the state.
             self.holds.look()
-            state.end(Commit())
+            is_quiesced = self.holds.present.quiescing and self.watch.leave.is_quiesced
+            state.end(Commit(), is_quiesced=is_quiesced)
             try:
                 async with asyncio.timeout(STATE_WITHIN_S):
                     await state.store.synced()
@@ -379,7 +380,7 @@ class SiteNode:
                 stages,
                 lambda: self.mesh.sites[self.site].log,
                 lambda: self.waiting.egress,
-                lambda: self.holds.present.draining,
+                lambda: self.holds.present,
                 self._change_stages,
             ),
         }

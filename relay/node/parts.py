@@ -156,7 +156,7 @@ class NodeParts:
             former_users=tuple(sorted(former - {self.user})),
             batch_format=batch_format,
             signer=self.signer if batch_format >= SIGNED_BATCH_FORMAT else None,
-            paused=self.holds.paused or self.log_is_full,
+            paused=not self.holds.takes_egress or self.log_is_full,
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relay import core
 from relay.log.run import LogState
 from relay.node.parts import PAUSED
-from relay.node.site_folder import STANDBY
+from relay.node.site_folder import QUIESCED, STANDBY
 from relay.packing.packer_metrics import PackerState
 
 if TYPE_CHECKING:
@@ -100,13 +100,21 @@ def _state(node: SiteNode) -> tuple[str, str]:
 
 def _held(node: SiteNode) -> tuple[str, str]:
     """State that an operator's orders give to a running node."""
+    leave = node.watch.leave
+    if node.holds.present.quiescing:
+        if leave.is_quiesced:
+            return QUIESCED, (
+                "`isthmus reslot` goes on once its node has ended; to go on as before: `isthmus"
+                f" resume FILE --site {node.site}`"
+            )
+        return "quiescing", "; ".join(leave.waiting)
     if node.holds.present.draining:
-        if node.watch.leave.is_drained:
+        if leave.is_drained:
             return "drained", (
                 "it may be taken out of the mesh file; to keep it: `isthmus resume FILE --site "
                 f"{node.site}`"
             )
-        return "draining", "; ".join(node.watch.leave.waiting)
+        return "draining", "; ".join(leave.waiting)
     if node.holds.present.paused:
         return "paused", PAUSED
     if node.watch.room.blocks:

@@ -32,6 +32,8 @@ ANNOUNCED = "node.json"
 
 STANDBY = "standby"
 """State of a node, in its report, while another one runs the site."""
+QUIESCED = "quiesced"
+"""State of a site, in its node's report, that an order has let stand with nothing under way."""
 
 
 def site_folder(state: Path, site: str) -> Path:

@@ -20,7 +20,7 @@ from relay.batches.batch import BatchName
 from relay.delivery.context import DeliveryCounters
 from relay.delivery.put_aside import Aside
 from relay.node.link_reports import one_link
-from relay.node.site_folder import STANDBY
+from relay.node.site_folder import QUIESCED, STANDBY
 from relay.node.stages import Stages
 from relay.operator.mending import Look, Mending, Result
 from relay.operator.repair_wanted import Wanted
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _FROM_BAD_TO_GOOD = (
     *("stopped", "down", "blocked", "starting", STANDBY),
     # An order is carried out once no slot is without it.
-    *("running", "paused", "draining", "drained"),
+    *("running", "paused", "draining", "drained", "quiescing", QUIESCED),
 )
 
 

@@ -17,7 +17,7 @@ from federation.mesh import LogLimit, WhenLogIsFull
 from relay import ticks
 from relay.bulk_amqp import BulkAmqpError, Channel, ChannelClosed, Connection
 from relay.node.stages import Stages
-from relay.operator.holds import Leave, Leaving, mark_drained
+from relay.operator.holds import Holds, Leave, Leaving, mark_drained
 from relay.retry import reconnect_delay_s
 
 log = logging.getLogger(__name__)
@@ -47,20 +47,19 @@ class NodeWatch:
         stages: Stages,
         limit: Callable[[], LogLimit],
         egress: Callable[[], int],
-        drains: Callable[[], bool],
+        holds: Callable[[], Holds],
         changed: Callable[[], None],
     ) -> None:
-        """Watch for ever. `egress` returns the messages waiting there, -1 if unknown; `drains`
-        returns True if the site is to leave; `changed` is called when the stages are to work
-        otherwise.
+        """Watch for ever. `egress` returns the messages waiting there, -1 if unknown; `holds` the
+        orders in force; `changed` is called when the stages are to work otherwise.
         """
         self.leave = Leave()
         while True:
-            watched = limit().max_bytes is not None or drains()
+            watched = limit().max_bytes is not None or holds().empties
             every_s = LOOK_EVERY_S if watched else IDLE_EVERY_S
             await asyncio.sleep(ticks.about(every_s, asyncio.get_running_loop().time()))
             is_closed = self.leave.is_closed
-            self.leave = self.leave.after(_leaving(stages, egress()) if drains() else None)
+            self.leave = self.leave.after(_leaving(stages, egress(), holds()))
             self._leave_word()
             blocks_now = self._look_at_room(stages, limit())
             if blocks_now or self.leave.is_closed != is_closed:
@@ -96,14 +95,17 @@ class NodeWatch:
         return has_changed
 
 
-def _leaving(stages: Stages, egress: int) -> Leaving:
-    """Messages that are still at the site."""
+def _leaving(stages: Stages, egress: int, holds: Holds) -> Leaving | None:
+    """Messages that are still at the site, or None if the site is not to become empty."""
+    if not holds.empties:
+        return None
     return Leaving(
         egress=egress,
         in_hand=stages.packer.metrics.in_hand_messages,
         undelivered=stages.undelivered.messages,
         unsent={link["to"]: link["lag_messages"] for link in stages.links.reports()},
         appending=stages.links.is_receiving,
+        keeps_egress=holds.quiescing,
     )
 
 

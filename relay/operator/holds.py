@@ -1,13 +1,14 @@
 """Orders of an operator to hold a site or links of it, and the site's leave from the mesh.
 
-holds.json   {"format": 1, "paused": false, "draining": false, "links": ["a-b"]}
+holds.json   {"format": 1, "paused": false, "draining": false, "quiescing": false, "links": ["a-b"]}
 
 Commands write the file into the folder of the node that runs the site, and the node obeys within
 seconds, also after a restart. Where several nodes share the site's state, the file goes with the
 state to the next one. A paused site
 takes nothing from egress and delivers nothing; its links go on, so that transit is not held up. A
 draining site goes on until its egress queues are empty; from then on nothing more is received, and
-what the site has goes out.
+what the site has goes out. A quiescing site receives nothing and takes nothing from egress, where
+applications go on publishing, and what the site has goes out.
 
 drained      exists while the node finds nothing left in a draining site; written by the node, for
              commands after its end
@@ -49,6 +50,17 @@ class Holds:
     paused: bool = False
     draining: bool = False
     links: frozenset[str] = frozenset()
+    quiescing: bool = False
+
+    @property
+    def takes_egress(self) -> bool:
+        """True if the site takes what applications publish."""
+        return not self.paused and not self.quiescing
+
+    @property
+    def empties(self) -> bool:
+        """True if what the site has goes out, and nothing more comes in."""
+        return self.draining or self.quiescing
 
 
 def read_holds(folder: Path) -> Holds:
@@ -64,7 +76,8 @@ def read_holds(folder: Path) -> Holds:
         if content["format"] != _FORMAT:
             raise HoldsBroken(file, f"format {content['format']!r} is not known")
         links = frozenset(map(str, content["links"]))
-        return Holds(bool(content["paused"]), bool(content["draining"]), links)
+        quiescing = bool(content.get("quiescing", False))  # not in files of earlier versions
+        return Holds(bool(content["paused"]), bool(content["draining"]), links, quiescing)
     except (KeyError, TypeError) as error:
         raise HoldsBroken(file, f"damaged: {error!r}") from error
 
@@ -76,6 +89,7 @@ def write_holds(folder: Path, holds: Holds) -> None:
         "format": _FORMAT,
         "paused": holds.paused,
         "draining": holds.draining,
+        "quiescing": holds.quiescing,
         "links": sorted(holds.links),
     }
     durable_file.write(folder / HOLDS_FILE, json.dumps(content, indent=1), durable=True)
@@ -156,7 +170,7 @@ few seconds, four at most.
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """One look at a site that is to leave. Counts of messages; -1 if unknown."""
+    """One look at a site that is to leave, or to be quiet. Counts of messages; -1 if unknown."""
 
     egress: int
     in_hand: int
@@ -166,12 +180,16 @@ class Leaving:
     """Neighbour -> messages that its log still lacks."""
     appending: bool
     """True while links into the site run, or are about to end."""
+    keeps_egress: bool = False
+    """True if the egress queues may keep what they have."""
 
     @property
     def waiting(self) -> list[str]:
         """Reasons why the site is not drained, in words; empty if there are none."""
         reasons = []
-        if self.egress < 0:
+        if self.keeps_egress:
+            pass
+        elif self.egress < 0:
             reasons.append("how much waits in its egress queues is not known")
         elif self.egress:
             reasons.append(f"{counted(self.egress, 'message')} in its egress queues")
@@ -193,8 +211,8 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Progress of a leave. `is_closed`: the site receives nothing more, until the order is
-    withdrawn.
+    """Progress of a leave, or of a site that quiesces. `is_closed`: the site receives nothing more,
+    until the order is withdrawn.
 
     In order: the applications' messages leave the egress queues; links into the site end, so that
     nothing comes any more that would have to be passed on; the log's messages go to the neighbours
@@ -207,17 +225,28 @@ class Leave:
     waiting: tuple[str, ...] = ()
     quiet_looks: int = 0
     """Number of the last looks in a row that found nothing in the way."""
+    keeps_egress: bool = False
+    """True if the site quiesces, and stays in the mesh."""
 
     @property
     def is_drained(self) -> bool:
-        return self.quiet_looks >= QUIET_LOOKS
+        """True if the site has nothing that others need, its egress queues included."""
+        return self.quiet_looks >= QUIET_LOOKS and not self.keeps_egress
+
+    @property
+    def is_quiesced(self) -> bool:
+        """True if the site has nothing that others need, but for its egress queues."""
+        return self.quiet_looks >= QUIET_LOOKS and self.keeps_egress
 
     def after(self, now: Leaving | None) -> Leave:
-        """Progress after another look at the site; `now` is None if the site is not to leave."""
+        """Progress after another look at the site; `now` is None if the site goes on as usual."""
         if now is None:
             return Leave()
-        if not self.is_closed and now.egress == 0:
-            return Leave(True, ("links into it are ending",))
+        keeps = now.keeps_egress
+        if keeps != self.keeps_egress:
+            return Leave(keeps_egress=keeps).after(now)
+        if not self.is_closed and (keeps or now.egress == 0):
+            return Leave(True, ("links into it are ending",), keeps_egress=keeps)
         waiting = tuple(now.waiting)
         is_quiet = self.is_closed and not waiting
-        return Leave(self.is_closed, waiting, self.quiet_looks + 1 if is_quiet else 0)
+        return Leave(self.is_closed, waiting, self.quiet_looks + 1 if is_quiet else 0, keeps)

@@ -62,6 +62,7 @@ POINT_TABLES = frozenset(GENERATIONS)
 VERSION_AT = STATE, b"mversion"
 """Table and key without which a state is none."""
 _SETTLED = b"\x02"
+_QUIESCED = "quiesced"
 
 
 class StateError(Exception):
@@ -230,14 +231,23 @@ class NodeState:
         commit = Commit()
         commit.put("version", STATE_VERSION.to_bytes(4))
         commit.put("clean", b"\x00")
+        commit.put(_QUIESCED, None)
         if self.get("state_id") is None:
             commit.put("state_id", state_id)
         self.store.write(commit.changes)
 
-    def end(self, commit: Commit) -> None:
-        """Write the last commit of a node that ends in order; the caller syncs the store."""
+    def end(self, commit: Commit, *, is_quiesced: bool = False) -> None:
+        """Write the last commit of a node that ends in order; the caller syncs the store.
+        `is_quiesced`: nothing of the log was under way or undelivered.
+        """
         commit.put("clean", b"\x01")
+        commit.put(_QUIESCED, b"\x01" if is_quiesced else None)
         self.write(commit)
+
+    @property
+    def is_quiesced(self) -> bool:
+        """True if the last node left nothing of its log under way or undelivered."""
+        return self.get(_QUIESCED) is not None
 
     def write(self, commit: Commit) -> None:
         """Write the commit at once: safe from the end of the process, not yet from a power cut."""

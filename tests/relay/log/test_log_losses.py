@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from relay.batches.name_set import NameSet
 from relay.log.reader import LogGap
-from relay.log.run import Appended
+from relay.log.run import Appended, LogSettings
 from relay.log.site_log import UNCONFIRMED_S
+from relay.log.snapshot import LogSnapshot
 from relay.log.writer import LogWriter
-from tests.log_batches import batch, batch_name
+from tests.log_batches import INCARNATION, batch, batch_name
 from tests.log_world import (
     LogWorld,
     append,
@@ -323,3 +325,55 @@ async def test_readers_of_a_log_made_anew_begin_at_its_start(
         world.stream.create()
     await append(writer, 3, 4)
     assert await take(reader, 2) == [3, 4]
+
+
+# A new log, which goes on where former logs ended
+
+
+def snapshot_of_former_names(*numbers: int) -> bytes:
+    """Snapshot of a new slot: names of a former log, and no place."""
+    names = NameSet()
+    for number in numbers:
+        names.add(batch_name(number))
+    return LogSnapshot(b"", names, [], last_seen={("paris", INCARNATION): 1_000_000}).encode()
+
+
+@in_virtual_time
+async def test_a_new_log_goes_on_behind_the_names_of_a_former_one() -> None:
+    world = LogWorld()
+    world.memory.data = snapshot_of_former_names(*range(5))
+    async with world.writer() as writer:
+        assert await append(writer, 4, 5) == [Appended.ALREADY_LOGGED, Appended.LOGGED]
+        await until_checked(writer, 5)
+    async with world.writer() as writer:
+        assert sorted(name.sequence for name in writer.logged) == list(range(6))
+        assert await append(writer, 3, 6) == [Appended.ALREADY_LOGGED, Appended.LOGGED]
+    assert world.stored == [5, 6]
+
+
+@in_virtual_time
+async def test_former_names_outlast_a_kill_before_the_first_snapshot() -> None:
+    world = LogWorld()
+    world.memory.data = former = snapshot_of_former_names(*range(5))
+    async with world.killed_writer() as writer:
+        await append(writer, 5)
+    world.memory.data = former
+    async with world.writer() as writer:
+        assert sorted(name.sequence for name in writer.logged) == list(range(6))
+        assert await append(writer, 4, 5) == [Appended.ALREADY_LOGGED] * 2
+    assert world.stored == [5]
+
+
+@in_virtual_time
+async def test_a_tail_that_a_new_log_loses_at_once_is_no_former_name() -> None:
+    world = LogWorld(settings=LogSettings(check_every_s=30))
+    world.memory.data = snapshot_of_former_names(*range(5))
+    async with world.writer() as second:
+        await append(second, 5, 6)
+        async with ending_run(second) as run:
+            world.stream.lose_tail(1)
+        again = await second.running()
+        assert again.log_id != run.log_id
+        assert sorted(name.sequence for name in second.logged) == list(range(6))
+        assert await append(second, 4, 6) == [Appended.ALREADY_LOGGED, Appended.LOGGED]
+    assert world.stored == [5, 6]

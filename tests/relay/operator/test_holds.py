@@ -23,7 +23,7 @@ from relay.operator.holds import (
 )
 from tests.virtual_time import in_virtual_time, let_pass
 
-HELD = Holds(paused=True, links=frozenset({"a-b", "a-c"}))
+HELD = Holds(paused=True, links=frozenset({"a-b", "a-c"}), quiescing=True)
 
 
 def test_what_was_written_is_read_and_nothing_is_held_before(tmp_path: Path) -> None:
@@ -126,6 +126,33 @@ def test_all_that_is_in_the_way_is_said() -> None:
         "3 messages of its log not delivered yet",
         "4 messages that b does not have yet",
     ]
+
+
+def test_a_site_that_quiesces_closes_at_once_and_keeps_its_egress_queues() -> None:
+    full = replace(EMPTY, egress=1000, keeps_egress=True)
+    leave = looks(Leave(), full)
+    assert leave.is_closed
+    leave = looks(leave, replace(full, in_hand=1))
+    assert leave.waiting == ("1 message on the way from egress into its log",)
+    leave = looks(leave, *[full] * QUIET_LOOKS)
+    assert leave.is_quiesced
+    assert not leave.is_drained
+    assert not looks(leave, replace(full, unsent={"tokyo": 1})).is_quiesced
+
+
+def test_a_quiesced_site_that_is_to_leave_empties_its_egress_queues_first() -> None:
+    quiet = replace(EMPTY, egress=3, keeps_egress=True)
+    leave = looks(Leave(), *[quiet] * (QUIET_LOOKS + 1))
+    leave = looks(leave, replace(quiet, keeps_egress=False))
+    assert not leave.is_closed
+    assert not leave.is_quiesced
+
+
+def test_orders_of_a_file_from_before_a_site_could_quiesce_are_read(tmp_path: Path) -> None:
+    (tmp_path / HOLDS_FILE).write_text(
+        '{"format": 1, "paused": true, "draining": false, "links": ["a-b"]}'
+    )
+    assert read_holds(tmp_path) == Holds(paused=True, links=frozenset({"a-b"}))
 
 
 def test_one_that_is_to_stay_after_all_begins_anew() -> None:
