@@ -93,6 +93,12 @@ class Event(IntEnum):
     """A person has accepted a gap: the stage goes on with what the log has. `reason` has the
     person, the time and the missing part; `position` is the gap's.
     """
+    ENDED = 10
+    """End of the state in order, its last row of each stage (`ended_rows`): nothing that the stage
+    did lacks a row before this one, and rows of what follows are in other states, from number 0
+    on. A state without such a row at its end that has a successor was lost, and rows with it.
+    `reason` says why the state ended.
+    """
 
 
 class Outcome(IntEnum):
@@ -283,6 +289,13 @@ def decode_row(data: bytes) -> LedgerRow:
         published=columns[4],
         delivered=columns[5],
     )
+
+
+def ended_rows(recorded_ms: int, reason: str) -> tuple[LedgerRow, ...]:
+    """Last rows of a state that ends in order, one of each stage: to be written in one commit, when
+    nothing works on the state any more, and exported with all rows before them.
+    """
+    return tuple(LedgerRow(stage, recorded_ms, event=Event.ENDED, reason=reason) for stage in Stage)
 
 
 def recorded_ms_of(data: bytes) -> int:

@@ -22,6 +22,7 @@ from relay.ledger.rows import (
     Stage,
     decode_row,
     encode_row,
+    ended_rows,
     pack_contents,
     recorded_ms_of,
 )
@@ -133,6 +134,17 @@ def test_a_row_fits_the_schema_of_the_files() -> None:
     assert first["identities"] == ROW.identities
     assert int(first["recorded"].timestamp() * 1000) == ROW.recorded_ms
     assert (second["event"], second["sequence"], second["origin"]) == ("idle", None, None)
+
+
+def test_a_state_that_ends_in_order_says_so_in_every_stage() -> None:
+    rows = ended_rows(1_700_000_005_000, "4 slots instead of 1")
+    assert [row.stage for row in rows] == list(Stage)
+    for number, row in enumerate(rows):
+        assert decode_row(encode_row(row)) == row
+        values = parquet_values("tokyo", "5e", number, row, None)
+        assert (values["event"], values["reason"]) == ("ended", "4 slots instead of 1")
+        # Of no batch and no incarnation: nothing that counts either takes it for one.
+        assert (values["kind"], values["incarnation"], values["count"]) == (None, None, 0)
 
 
 def test_a_node_that_writes_rows_does_not_load_pyarrow() -> None:
