@@ -165,6 +165,8 @@ def file_rows(table: DataFrame) -> list[FileRows]:
             F.min("from_ms"),
             F.max("to_ms"),
             F.coalesce(F.max("through_ms"), F.lit(-1)),
+            F.max(F.expr("CASE WHEN event = 'ended' THEN last_number ELSE -1 END"))
+            == F.max("last_number"),
         )
         .collect()
     ]

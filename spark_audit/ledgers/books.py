@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
+from spark_audit.ledgers.states import StateRun, renewed_ms, until_lost
 from spark_audit.period import Period
 
 PACKED = "packed"
@@ -28,7 +29,8 @@ STAGES = (PACKED, "linked_out", "linked_in", DELIVERED)
 @dataclass(frozen=True, slots=True)
 class FileRows:
     """Rows of one stage in a file. `last` is inclusive; times are of recording. `through_ms`, for
-    stage packed: every message published before has its row; -1 if unknown.
+    stage packed: every message published before has its row; -1 if unknown. `is_end`: True if the
+    last row is `ended`, by which the state ended in order.
     """
 
     uri: str
@@ -41,6 +43,7 @@ class FileRows:
     from_ms: int
     to_ms: int
     through_ms: int = -1
+    is_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,9 @@ class Books:
     incomplete: set[tuple[str, str]] = field(default_factory=set)
     """(site, stage) with missing rows."""
     renewed: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    """(site, stage) with more than one state folder for some slot -> the first folder of each slot.
-    Rows that an earlier folder had not exported went with it, so that only the first folder's rows
-    show passed positions."""
+    """(site, stage) of which a state was lost and has a successor -> the states that began before.
+    Rows that the lost one had not exported went with it, so that only rows from before show passed
+    positions. States that ended in order have lost nothing."""
     begun: set[str] = field(default_factory=set)
     """Sites that delivered before the first row read, since older files were removed or not opened.
     A barrier's memory from then has no row here."""
@@ -117,7 +120,8 @@ def judge_books(
     `must_have`: site -> stages that need rows. `unreadable`: URI -> reason, of files that Spark
     could not read. `former`: departed sites, which need rows until they left; their last minutes
     may lack rows of packing. `opened`: URIs of opened files, or None for all. `slots`: site ->
-    number of its slots, each of which needs rows; 1 for others.
+    number of its slots, each of which needs rows; 1 for others. Slots that a site had before need
+    rows until their states ended in order, or like the others.
     """
     books = Books()
     by_uri = {file.uri: file for file in listing.files}
@@ -126,15 +130,13 @@ def judge_books(
     for one in rows:
         if one.uri not in unreadable:
             by_stage[one.site, by_uri[one.uri].slot, one.stage][one.state].append(one)
-    firsts: dict[tuple[str, str], set[str]] = defaultdict(set)
-    renewed = set()
-    for (site, _, stage), states in by_stage.items():
+    runs: dict[tuple[str, str], list[StateRun]] = defaultdict(list)
+    for (site, slot, stage), states in by_stage.items():
         first = min(states, key=lambda state: min(one.from_ms for one in states[state]))
         for state, files in states.items():
-            _judge_run(books, by_uri, site, stage, files, period, is_later=state != first)
-        firsts[site, stage].add(first)
-        if len(states) > 1:
-            renewed.add((site, stage))
+            is_later = state != first
+            is_whole = _judge_run(books, by_uri, site, stage, files, period, is_later=is_later)
+            runs[site, stage].append(_state_run(slot, state, files, is_whole=is_whole))
         if stage == DELIVERED and (
             site in listing.older
             or min(one.first for one in states[first]) > 0
@@ -146,17 +148,21 @@ def judge_books(
             )
         ):
             books.begun.add(site)
-    books.renewed = {one: frozenset(firsts[one]) for one in renewed}
+    books.renewed = {
+        one: until_lost(of_stage)
+        for one, of_stage in runs.items()
+        if renewed_ms(of_stage) is not None
+    }
     counts = slots or {}
     for site, stages in must_have.items():
-        of_slots = range(counts.get(site, 1))
-        _judge_site(books, listing, site, stages, _of_site(by_stage, site, of_slots), period)
+        found = _slots_of(by_stage, site, counts.get(site, 1), period)
+        _judge_site(books, listing, site, stages, found, period)
     for site, left in (former or {}).items():
         books.incomplete.add((site, PACKED))
         needed = left.needed(period)
         if needed is not None:
             ends = "the period does" if needed.to_ms == period.to_ms else left.text()
-            found = _of_site(by_stage, site)
+            found = _slots_of(by_stage, site, 1, needed)
             _judge_site(books, listing, site, left.stages, found, needed, ends)
         if not _has_files(listing, site):
             books.incomplete |= {(site, stage) for stage in STAGES}
@@ -165,17 +171,63 @@ def judge_books(
 
 _ByStage = dict[tuple[str, int, str], dict[str, list[FileRows]]]
 """(site, slot, stage) -> state folder -> its files."""
-_OfSite = Mapping[int, Mapping[str, Mapping[str, list[FileRows]]]]
-"""Slot -> stage -> state folder -> its files."""
 
 
-def _of_site(by_stage: _ByStage, site: str, slots: Iterable[int] = (0,)) -> _OfSite:
-    """Return the files of one site: of these slots, and of all others that have any."""
-    found: dict[int, dict[str, Mapping[str, list[FileRows]]]] = {slot: {} for slot in slots}
-    for (name, slot, stage), states in by_stage.items():
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Files of one slot of a site. `is_former`: True if the site has fewer slots by now."""
+
+    number: int
+    is_former: bool
+    stages: dict[str, Mapping[str, list[FileRows]]] = field(default_factory=dict)
+    """Stage -> state folder -> its files."""
+
+    def __str__(self) -> str:
+        return f" of slot {self.number}" if self.number else ""
+
+    def has_ended(self, stage: str) -> bool:
+        """True if the site has no more of this slot, whose latest state ended in order."""
+        return self.is_former and _last_file(self.stages[stage]).is_end
+
+    def ended_before(self, ms: int) -> bool:
+        """True if all stages with rows ended before `ms`: files of others need not be read."""
+        return all(
+            self.has_ended(stage) and _last_file(states).to_ms < ms
+            for stage, states in self.stages.items()
+        )
+
+
+def _slots_of(by_stage: _ByStage, site: str, count: int, period: Period) -> list[_Slot]:
+    """Return the `count` slots of a site, and all others that have files, unless their states ended
+    in order before the period.
+    """
+    found = {number: _Slot(number, is_former=False) for number in range(count)}
+    for (name, number, stage), states in by_stage.items():
         if name == site:
-            found.setdefault(slot, {})[stage] = states
-    return found
+            slot = found.setdefault(number, _Slot(number, is_former=True))
+            slot.stages[stage] = states
+    return [
+        slot
+        for slot in found.values()
+        if not slot.is_former or not slot.ended_before(period.from_ms)
+    ]
+
+
+def _last_file(states: Mapping[str, list[FileRows]]) -> FileRows:
+    """Return the last file of a slot's latest state."""
+    latest = max(states.values(), key=lambda files: min(one.from_ms for one in files))
+    return max(latest, key=lambda one: one.last)
+
+
+def _state_run(slot: int, state: str, files: list[FileRows], *, is_whole: bool) -> StateRun:
+    return StateRun(
+        slot,
+        state,
+        min(one.first for one in files),
+        min(one.from_ms for one in files),
+        max(one.to_ms for one in files),
+        is_whole and max(files, key=lambda one: one.last).is_end,
+    )
 
 
 def _has_files(listing: LedgerListing, site: str) -> bool:
@@ -187,20 +239,19 @@ def _judge_site(
     listing: LedgerListing,
     site: str,
     stages: Collection[str],
-    found: _OfSite,
+    found: Iterable[_Slot],
     period: Period,
     what_ends: str = "the period does",
 ) -> None:
-    """Check that all stages of a site cover the period, in each of its slots."""
+    """Check that all stages of a site cover the period, in each of these slots."""
     if not _has_files(listing, site):
         for stage in stages:
             books.incomplete.add((site, stage))
         books.problems.append(LedgerProblem(site, "no ledger of this site for these dates"))
         return
-    for slot, by_stage in found.items():
+    for slot in found:
         for stage in stages:
-            of_slot = f" of slot {slot}" if slot else ""
-            _judge_reach(books, site, stage, by_stage.get(stage), period, what_ends, of_slot)
+            _judge_reach(books, site, stage, slot, period, what_ends)
 
 
 def _judge_files(
@@ -242,20 +293,21 @@ def _judge_run(
     period: Period,
     *,
     is_later: bool,
-) -> None:
-    """Check the files of a stage in one state folder, in order, for holes and repeats. A later
-    folder (`is_later`) began with row 0 within the dates read, unlike the first, which may be much
-    older.
+) -> bool:
+    """Check the files of a stage in one state folder, in order, for holes and repeats, and return
+    True if there is no hole. A later folder (`is_later`) began with row 0 within the dates read,
+    unlike the first, which may be much older.
     """
 
     def order(one: FileRows) -> tuple[int, int, bool, str]:
         path = by_uri[one.uri]
         return one.first, -one.last, (path.first, path.last) != (one.first, one.last), one.uri
 
-    reached, before = -1, None
+    reached, before, is_whole = -1, None, True
     ordered = sorted(files, key=order)
     first = ordered[0]
     if is_later and first.first > 0 and first.from_ms >= period.from_ms:
+        is_whole = False
         books.lack(
             LedgerProblem(
                 site,
@@ -282,6 +334,7 @@ def _judge_run(
                 )
             )
         elif before is not None and one.first > reached + 1:
+            is_whole = False
             books.lack(
                 LedgerProblem(
                     site,
@@ -291,40 +344,45 @@ def _judge_run(
                 )
             )
         if one.count < one.last - one.first + 1:
+            is_whole = False
             books.lack(LedgerProblem(site, "rows are missing in it", by_uri[one.uri].name, stage))
         reached, before = one.last, one
+    return is_whole
 
 
 def _judge_reach(
     books: Books,
     site: str,
     stage: str,
-    states: Mapping[str, list[FileRows]] | None,
+    slot: _Slot,
     period: Period,
     what_ends: str,
-    of_slot: str,
 ) -> None:
-    """Check that a stage's rows begin before the period, or with row 0, and end after it."""
-    if not states:
-        books.lack(LedgerProblem(site, f"not one row of this stage{of_slot}", stage=stage))
+    """Check that a stage's rows begin before the period, or with row 0, and end after it, or with
+    a slot that the site has no more.
+    """
+    if stage not in slot.stages:
+        books.lack(LedgerProblem(site, f"not one row of this stage{slot}", stage=stage))
         return
-    files = [one for run in states.values() for one in run]
+    files = [one for run in slot.stages[stage].values() for one in run]
     begin = min(files, key=lambda one: (one.from_ms, one.first))
     if begin.first > 0 and begin.from_ms >= period.from_ms:
         books.lack(
             LedgerProblem(
                 site,
-                f"the ledger{of_slot} begins at {_time(begin.from_ms)} with row {begin.first}: "
+                f"the ledger{slot} begins at {_time(begin.from_ms)} with row {begin.first}: "
                 "those before it are missing",
                 stage=stage,
             )
         )
+    if slot.has_ended(stage):
+        return
     end_ms = max(one.to_ms for one in files)
     if end_ms < period.to_ms:
         books.lack(
             LedgerProblem(
                 site,
-                f"the ledger{of_slot} ends at {_time(end_ms)}, before {what_ends}",
+                f"the ledger{slot} ends at {_time(end_ms)}, before {what_ends}",
                 stage=stage,
             )
         )
