@@ -8,6 +8,8 @@ one early.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 
 from dedup.store import Changes, Store
@@ -21,6 +23,57 @@ _GENERATION_KEY = b"barrier.generation"
 _MEMORY_KEY = b"barrier.memory"
 _GENERATION = Struct(">BQQ")
 """Record: index of the young table, its age in ms, last look at the clock (ms since 1970)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationAge:
+    """Age of a memory's generations. Times in ms."""
+
+    young: int = 0
+    """Index of the young table."""
+    age_ms: int = 0
+    seen_ms: int | None = None
+    """Last look at the clock; None before the first."""
+    memory_ms: int | None = None
+    """Age up to which every delivery is remembered; None: the window."""
+
+    @classmethod
+    def of(cls, store: Store, meta_table: str) -> GenerationAge:
+        """Read the age of the memory in a store."""
+        kept = store.get(meta_table, _GENERATION_KEY)
+        remembered = store.get(meta_table, _MEMORY_KEY)
+        memory_ms = None if remembered is None else int.from_bytes(remembered)
+        if kept is None:
+            return cls(memory_ms=memory_ms)
+        young, age_ms, seen_ms = _GENERATION.unpack(kept)
+        return cls(young, age_ms, seen_ms, memory_ms)
+
+    @classmethod
+    def youngest(cls, ages: Sequence[GenerationAge]) -> GenerationAge:
+        """Return the age of a memory with the keys of all these memories, generation by generation,
+        by which none of them is forgotten too early. The young table is the first.
+        """
+        seen = [one.seen_ms for one in ages if one.seen_ms is not None]
+        memories = [one.memory_ms for one in ages if one.memory_ms is not None]
+        return cls(
+            0,
+            min(one.age_ms for one in ages),
+            max(seen, default=None),
+            min(memories, default=None),
+        )
+
+    @property
+    def young_table(self) -> str:
+        """Table of the young generation."""
+        return GENERATIONS[self.young]
+
+    def put(self, changes: Changes, meta_table: str) -> None:
+        """Write the age into a store's changes."""
+        if self.seen_ms is not None:
+            value = _GENERATION.pack(self.young, self.age_ms, self.seen_ms)
+            changes.put(meta_table, _GENERATION_KEY, value)
+        if self.memory_ms is not None:
+            changes.put(meta_table, _MEMORY_KEY, self.memory_ms.to_bytes(8))
 
 
 def is_beyond_window(
@@ -42,16 +95,11 @@ class Generations:
     def __init__(self, store: Store, window_ms: int, *, meta_table: str) -> None:
         self._store = store
         self._meta_table = meta_table
-        kept = store.get(meta_table, _GENERATION_KEY)
-        self._young: int = 0
-        self._age_ms: int = 0
-        self._seen_ms: int | None = None
-        if kept is not None:
-            self._young, self._age_ms, self._seen_ms = _GENERATION.unpack(kept)
+        kept = GenerationAge.of(store, meta_table)
+        self._young, self._age_ms, self._seen_ms = kept.young, kept.age_ms, kept.seen_ms
         self._old_is_empty = self._is_empty(self._old_table)
-        remembered = store.get(meta_table, _MEMORY_KEY)
         # Without a record the window has never changed.
-        self._memory_ms = window_ms if remembered is None else int.from_bytes(remembered)
+        self._memory_ms = window_ms if kept.memory_ms is None else kept.memory_ms
         self.set_window(window_ms)
 
     def set_window(self, window_ms: int) -> None:
@@ -103,9 +151,8 @@ class Generations:
             self._store.clear_table(self._old_table)
             self._young, self._age_ms = 1 - self._young, 0
         changes = Changes()
-        value = _GENERATION.pack(self._young, self._age_ms, now_ms)
-        changes.put(self._meta_table, _GENERATION_KEY, value)
-        changes.put(self._meta_table, _MEMORY_KEY, self._memory_ms.to_bytes(8))
+        age = GenerationAge(self._young, self._age_ms, now_ms, self._memory_ms)
+        age.put(changes, self._meta_table)
         self._store.write(changes)
         if due:
             self._old_is_empty = self._is_empty(self._old_table)

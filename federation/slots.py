@@ -39,6 +39,11 @@ class SlotMap:
         placed = self.place.get(exchange)
         return _hash(exchange) % self.count if placed is None else placed
 
+    def __str__(self) -> str:
+        placed = ", ".join(f"{name} in {slot}" for name, slot in sorted(self.place.items()))
+        count = "one slot" if self.is_whole else f"{self.count} slots"
+        return f"{count} ({placed})" if placed else count
+
     @property
     def is_whole(self) -> bool:
         """True if the site's work is not cut."""

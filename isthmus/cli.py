@@ -25,6 +25,7 @@ from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.repair import repair
+from isthmus.commands.reslot import reslot
 from isthmus.commands.simulate import simulate
 from isthmus.commands.slots import nodes, slots
 from isthmus.commands.status import status
@@ -46,6 +47,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
         drain,
         relay,
         recover,
+        reslot,
         accept_gap,
         doctor,
         trace,

@@ -50,7 +50,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "quantities",
     ),
     "relay": (
-        "cluster",
+        "cluster | reslot",
         "node",
         "admin",
         "operator",

@@ -120,6 +120,14 @@ class Declarer:
         except ChannelNotFoundEntity:
             return None
 
+    async def delete(self, queue: str) -> None:
+        """Delete a queue or stream, if it is there. Raises ChannelClosed, TimeoutError."""
+
+        async def step(channel: AbstractChannel) -> object:
+            return await channel.queue_delete(queue)
+
+        await self._do(step)
+
     async def _declared(
         self, kind: str, name: str, declare: Callable[..., Awaitable[object]], mend: str
     ) -> Item:

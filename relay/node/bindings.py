@@ -45,7 +45,9 @@ def _check_json(value: bytes, known: int, part: str) -> None:
 
 
 class StateLogMemory:
-    """Snapshot of the log, in the node's state."""
+    """Snapshot of the log, in the node's state under KEY."""
+
+    KEY = _LOG
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -62,13 +64,19 @@ class StateLogMemory:
         await self._state.store.synced()
 
 
+def link_began(link: str, first: int) -> tuple[str, bytes]:
+    """Return key and value of the first offset that a link needs, in the node's state."""
+    return f"{_BEGAN}{link}", str(first).encode()
+
+
 class StateLinkMemory:
     """Position of one link, in the node's state."""
 
     def __init__(self, state: NodeState, link: str, receiver: str, clock: Clock) -> None:
         self._state = state
+        self._link = link
         self._key = f"{_LINK}{link}"
-        self._began = f"{_BEGAN}{link}"
+        self._began, _ = link_began(link, 0)
         self._receiver = receiver
         self._clock = clock
 
@@ -91,7 +99,7 @@ class StateLinkMemory:
 
     def begin(self, first: int, row: LedgerRow | None = None) -> None:
         commit = Commit()
-        commit.put(self._began, str(first).encode())
+        commit.put(*link_began(self._link, first))
         if row is not None:
             commit.row(row)
         self._state.write(commit)
@@ -112,7 +120,9 @@ class StateLinkMemory:
 
 
 class StatePackedLedger:
-    """Record and ledger rows of the packer: one write of both."""
+    """Record, under KEY, and ledger rows of the packer: one write of both."""
+
+    KEY = _PACKER
 
     def __init__(self, state: NodeState, now_ms: Callable[[], int]) -> None:
         self._state = state

@@ -139,10 +139,10 @@ class NodeParts:
     def packer_settings(self) -> PackerSettings:
         """Settings of the packer, retired exchanges last."""
         packed: dict[str, PackedExchange] = {}
+        slots = self.mesh.sites[self.site].slots
         for mesh in (self.mesh, *self.retired):
             if self.site not in mesh.sites:
                 continue
-            slots = mesh.sites[self.site].slots
             for exchange in packed_exchanges(mesh, self.site):
                 if slots.of(exchange.name) == self.slot:
                     packed.setdefault(exchange.name, exchange)

@@ -6,6 +6,7 @@ ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
 members.json        sites of each revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)
 holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`operator_routes.py`)
+slots.json, reslot.json (`slot_record.py`, `relay/reslot/reslotting.py`)
 moved.json          there once the state has gone into a cluster (`relay/cluster/moving.py`)
 process.lock        held by the process that serves the site (`process.py`)
 
@@ -27,6 +28,8 @@ NODES = "nodes"
 SLOTS = "slots"
 SLOT_MAP = "slots.json"
 """File that says which slots the states in a folder are of; not there where the node has one."""
+RESLOT = "reslot.json"
+"""File that is there while the slots of a site are changed."""
 ANNOUNCED = "node.json"
 """File that names a node's process and its admin port."""
 

@@ -12,29 +12,32 @@ from pathlib import Path
 
 from federation import durable_file
 from federation.slots import ONE_SLOT, SlotMap
-from relay.node.site_folder import SLOT_MAP, STATE
+from relay.node.site_folder import RESLOT, SLOT_MAP, STATE
 from relay.node.start import NodeStopped
+
+RUN_AGAIN = "run `isthmus reslot` again, with the same slots"
 
 
 def keep_slots(folder: Path, site: str, slots: SlotMap) -> None:
     """Write down the slots of a new site, which has no states in its folder yet. Raises NodeStopped
     if the states are of other slots, or nobody can tell, OSError.
     """
-    kept = _kept(folder)
-    if kept is None and not (folder / STATE).exists():
+    if (folder / RESLOT).exists():
+        raise NodeStopped(f"a change of the slots of {site} was cut short: {RUN_AGAIN}")
+    if not (folder / SLOT_MAP).exists() and not (folder / STATE).exists():
         if not slots.is_whole:
             folder.mkdir(parents=True, exist_ok=True)
-            durable_file.write(folder / SLOT_MAP, slots_as_text(slots), durable=True)
+            record_slots(folder, slots)
         return
-    check_slots(site, slots, kept or ONE_SLOT, f"its states in {folder}")
+    check_slots(site, slots, kept_slots(folder), f"its states in {folder}")
 
 
 def check_slots(site: str, slots: SlotMap, kept: SlotMap, states: str) -> None:
     """Raise NodeStopped if a site's slots are not those `kept`, of which the `states` are."""
     if kept != slots:
         raise NodeStopped(
-            f"the mesh file cuts {site} into {_words(slots)}, {states} are of {_words(kept)}: put"
-            " `slots` and `place` of the site back"
+            f"the mesh file cuts {site} into {slots}, {states} are of {kept}: put `slots` and"
+            " `place` of the site back; `isthmus reslot` changes them"
         )
 
 
@@ -49,17 +52,23 @@ def slots_of_text(text: str) -> SlotMap:
     return SlotMap(int(content["count"]), {**content["place"]})
 
 
-def _kept(folder: Path) -> SlotMap | None:
+def record_slots(folder: Path, slots: SlotMap) -> None:
+    """Write down which slots the states in a folder are of; on the disk on return."""
+    if slots.is_whole:
+        (folder / SLOT_MAP).unlink(missing_ok=True)
+        durable_file.sync(folder)
+    else:
+        durable_file.write(folder / SLOT_MAP, slots_as_text(slots), durable=True)
+
+
+def kept_slots(folder: Path) -> SlotMap:
+    """Return the slots that the states in a folder are of. Raises NodeStopped for a damaged
+    record.
+    """
     file = folder / SLOT_MAP
     try:
         return slots_of_text(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        return ONE_SLOT
     except (ValueError, KeyError, TypeError) as error:
         raise NodeStopped(f"{file} cannot be read: {error}; put it back from a copy") from error
-
-
-def _words(slots: SlotMap) -> str:
-    placed = ", ".join(f"{name} in {slot}" for name, slot in sorted(slots.place.items()))
-    count = "one slot" if slots.is_whole else f"{slots.count} slots"
-    return f"{count} ({placed})" if placed else count
