@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from relay.batches.time_offsets import unpack_offsets
@@ -16,6 +16,8 @@ from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Out
 from spark_audit.judge.expectation import Addressed
 from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
 from spark_audit.ledger_search import LedgerSearch, Row
+from spark_audit.ledgers.files import LedgerPath
+from spark_audit.ledgers.states import StateRun, renewed_ms, until_lost
 from spark_audit.period import json_time, milliseconds
 
 
@@ -92,6 +94,85 @@ def _time(ms: int | None) -> str | None:
     return None if ms is None else json_time(ms)
 
 
+@dataclass(slots=True)
+class _OfDeliverer:
+    """Rows of one site's deliverer, in all slots that have had an exchange. `slot`: the present
+    one; `runs`: the states with rows.
+    """
+
+    slot: int
+    rows: list[Row]
+    runs: list[StateRun]
+
+    @classmethod
+    def read(
+        cls, search: LedgerSearch, dates: tuple[str, str], site: str, exchange: str
+    ) -> _OfDeliverer | None:
+        """Read the files of these dates, or return None if there are none."""
+        # A site may be cut into other slots while a message is under way.
+        maps = [
+            mesh.sites[site].slots for mesh in search.revisions.latest_first() if site in mesh.sites
+        ]
+        slots = [one.of(exchange) for one in maps] or [0]
+        by_slot: dict[int, list[LedgerPath]] = {}
+        for file in search.of_stage("delivered", dates=dates):
+            if file.site == site and file.slot in slots:
+                by_slot.setdefault(file.slot, []).append(file)
+        if not by_slot:
+            return None
+        found = cls(slots[0], [], [])
+        for slot, files in by_slot.items():
+            of_state: dict[str, list[Row]] = {}
+            for row in search.matching(files, _OF_FLOWS, [("stage", "=", "delivered")]):
+                of_state.setdefault(row["state"], []).append(row)
+            for state, rows in of_state.items():
+                found.rows += rows
+                found.runs.append(_run_of(slot, state, rows))
+        return found
+
+    def through(self, flow: FlowAt) -> list[tuple[FlowAt, str, int]]:
+        """Return the positions of the flow, as `Positions.of` takes them: those written before any
+        state was lost.
+        """
+        whole = until_lost(self.runs)
+        return [
+            (
+                flow,
+                one["incarnation"].hex(),
+                one["incarnation_sequence"] - (one["event"] != "through"),
+            )
+            for one in self.rows
+            if (one["origin"], one["exchange"], one["lane"]) == flow[1:]
+            and one["state"] in whole
+            and one["event"] in ("through", "batch", "void", "quarantined")
+            and one["incarnation"] is not None
+            and one["incarnation_sequence"] is not None
+        ]
+
+    def until_ms(self) -> int:
+        """Return the time of the last row in the slot that has the exchange now."""
+        goes_on = [run for run in self.runs if not run.is_ended] or self.runs
+        here = [run for run in goes_on if run.slot == self.slot] or goes_on
+        return max(run.to_ms for run in here)
+
+
+_OF_FLOWS = (
+    *("state", "number", "stage", "event", "origin", "exchange", "lane", "incarnation"),
+    *("incarnation_sequence", "recorded"),
+)
+"""Columns that show what a deliverer has passed."""
+
+
+def _run_of(slot: int, state: str, rows: Collection[Row]) -> StateRun:
+    """Return the run of all rows of one state. Rows may stand in two files."""
+    numbers = {row["number"] for row in rows}
+    times = [milliseconds(row["recorded"]) for row in rows]
+    last = max(rows, key=lambda row: row["number"])
+    is_whole = len(numbers) == max(numbers) - min(numbers) + 1
+    is_ended = is_whole and last["event"] == "ended"
+    return StateRun(slot, state, min(numbers), min(times), max(times), is_ended)
+
+
 class Absence:
     """Search for the reason why an expected site has no row, in files of these dates."""
 
@@ -103,61 +184,25 @@ class Absence:
         """Return the reason for a site (by name). `row`: the origin's row that packed the
         message.
         """
-        files = [
-            file
-            for file in self._search.of_stage("delivered", dates=self._dates)
-            if file.site == site and file.slot == self._slot_of(site, row["exchange"])
-        ]
-        if not files:
+        rows = _OfDeliverer.read(self._search, self._dates, site, row["exchange"])
+        if rows is None:
             return "was to have it, and has no ledger for this time: cannot be told"
-        flow = (row["origin"], row["exchange"], row["lane"])
-        rows = list(
-            self._search.matching(
-                files,
-                [
-                    *("state", "event", "origin", "exchange", "lane", "incarnation"),
-                    *("incarnation_sequence", "recorded", "stage"),
-                ],
-                [("stage", "=", "delivered")],
-            )
-        )
-        until = max((one["recorded"] for one in rows), default=None)
-        if until is None:
+        if not rows.runs:
             return "was to have it, and its ledger has no row that can be read: cannot be told"
-        states = {one["state"] for one in rows}
-        first = min(rows, key=lambda one: one["recorded"])["state"]
-        positions = Positions.of(
-            self._seen(row),
-            [
-                (
-                    FlowAt(site, *flow),
-                    one["incarnation"].hex(),
-                    one["incarnation_sequence"] - (one["event"] != "through"),
-                )
-                for one in rows
-                if (one["origin"], one["exchange"], one["lane"]) == flow
-                and one["state"] == first
-                and one["event"] in ("through", "batch", "void", "quarantined")
-                and one["incarnation"] is not None
-                and one["incarnation_sequence"] is not None
-            ],
-        )
+        flow = FlowAt(site, row["origin"], row["exchange"], row["lane"])
+        positions = Positions.of(self._seen(row), rows.through(flow))
         rank = positions.rank.get((row["origin"], row["incarnation"].hex()), 0)
-        passed = positions.passed.get(FlowAt(site, *flow))
+        passed = positions.passed.get(flow)
         if passed is not None and rank << SEQUENCE_BITS | row["incarnation_sequence"] <= passed:
             return (
                 "lost: was to have it, is done with later batches of its origin, and never had it"
             )
-        if len(states) > 1:
+        if renewed_ms(rows.runs) is not None:
             return "was to have it; its state folder was made anew since: cannot be told"
+        until = datetime.fromtimestamp(rows.until_ms() / 1000, UTC)
         return (
             f"was to have it, has no row of it, and tells up to {until:%Y-%m-%d %H:%M:%S}: pending"
         )
-
-    def _slot_of(self, site: str, exchange: str) -> int:
-        """Return the site's slot that has the exchange."""
-        mesh = self._search.revisions.last_with(site)
-        return 0 if mesh is None else mesh.sites[site].slots.of(exchange)
 
     def _seen(self, row: Row) -> list[SeenIncarnation]:
         """Return the rows of each of the origin's incarnations."""

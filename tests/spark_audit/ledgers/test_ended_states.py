@@ -202,6 +202,8 @@ def test_a_slot_that_ended_before_the_period_needs_nothing() -> None:
         found[0] += run("c0", 2_995_000, 4_100_000, stage=stage)
     stages = ("packed", "delivered")
     assert texts(judged(found, 1, LATER, stages)) == []
+    unended = [replace(one, is_end=False) for one in found[2]]
+    assert len(judged({**found, 2: unended}, 1, LATER, stages).problems) == 2
     # The last rows of its packer may be of a date before those that are read.
     found[3] = [one for one in found[3] if one.stage == "delivered"]
     assert texts(judged(found, 1, LATER, stages)) == []
