@@ -24,6 +24,7 @@ from spark_audit.generate.planting import (
     without,
 )
 from spark_audit.generate.repairs import repair_refused, repaired_altered, repaired_wrongly
+from spark_audit.generate.reslotting import leaked_around, lost_around
 from spark_audit.generate.world import FRAGMENT_KIND, MadeRow
 
 
@@ -236,7 +237,8 @@ def leaked_across_nodes(planting: Planting) -> None:
 def loss_and_duplicate(planting: Planting) -> None:
     """Plant a loss and a duplicate in one batch and minute, so that counts balance."""
     batch, entry, site = planting.pick()
-    other = (entry + 1) % batch.packed.row.count
+    entry = min(entry, batch.packed.row.count - 2)  # else the duplicate is out of order, too
+    other = entry + 1
     row = batch.delivered[site].row
     identities = bytearray(row.identities)
     identities[16 * entry : 16 * entry + 16] = batch.identity(other)
@@ -310,14 +312,19 @@ def reordered(planting: Planting) -> None:
 def reordered_batches(planting: Planting) -> None:
     """Plant two batches of a flow in the wrong order."""
     batch, _, site = planting.pick()
-    rows = planting.world.stage(site, Stage.DELIVERED)
+    world = planting.world
+    rows = world.stage(site, Stage.DELIVERED)
     made = batch.delivered[site]
+    era = world.era(site, made.row.recorded_ms)
     free = {id(one.delivered.get(site)) for one in planting.free}
     at = rows.index(made)
     flow = [
         index
         for index, other in enumerate(rows)
-        if other.row.origin == made.row.origin and other.row.event is Event.BATCH
+        if other.row.origin == made.row.origin
+        and other.row.exchange == made.row.exchange
+        and other.row.event is Event.BATCH
+        and world.era(site, other.row.recorded_ms) == era
     ]
     place = flow.index(at)
     if place + 1 < len(flow) and id(rows[flow[place + 1]]) in free:
@@ -375,6 +382,8 @@ def _last(planting: Planting, site: str, made: MadeRow) -> None:
 
 FAULTS: dict[str, Plant] = {
     # First, since some cannot be planted at a site with a second state folder.
+    "lost-around-reslot": lost_around,
+    "leaked-around-reslot": leaked_around,
     **DECEPTIONS,
     "late": late,
     "late-retried": late_retried,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,19 +13,24 @@ from federation.mesh_json import mesh_as_json
 from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema, parquet_values
 from relay.ledger.fingerprint import fingerprints
 from relay.ledger.rows import Stage
+from spark_audit.generate.reslotting import rows_by_state
 from spark_audit.generate.world import MadeRow, MadeWorld
 
 ROWS_OF_A_FILE = 4096
 _DAY_MS = 86_400_000
 
 
-def write_mesh(folder: Path, sites: int) -> tuple[Path, Mesh]:
+def write_mesh(
+    folder: Path, sites: int, exchanges: Sequence[str] = ("orders",)
+) -> tuple[Path, Mesh]:
     """Write and load a mesh file with `sites` sites, all linked with each other."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "mesh.yaml"
     lines = ["mesh: made", "outage_window: 8h", "topology: complete", "sites:"]
     lines += [f"  site{number}: {{}}" for number in range(1, sites + 1)]
-    lines += ["exchanges:", "  - name: orders", "    deadline: 1h"]
+    lines.append("exchanges:")
+    for exchange in exchanges:
+        lines += [f"  - name: {exchange}", "    deadline: 1h"]
     file.write_text("\n".join(lines) + "\n")
     return file, load_mesh(file)
 
@@ -37,16 +42,17 @@ def write_ledgers(
     since_ms: int = 0,
     until_ms: int = 2**62,
 ) -> None:
-    """Write FOLDER/SITE/ledger/... of every site: rows recorded from `since_ms` (inclusive) to
-    `until_ms`, if the rows are in order.
+    """Write FOLDER/SITE/ledger/... of every site, and of further slots: rows recorded from
+    `since_ms` (inclusive) to `until_ms`, if the rows are in order.
     """
     for site in world.mesh.sites:
         ledger = folder / site / "ledger"
         for stage in Stage:
-            for state, rows in _by_state(world, site, stage):
+            for slot, state, rows in _by_state(world, site, stage):
+                of_slot = folder / site / "slots" / str(slot) / "ledger" if slot else ledger
                 begin = sum(made.row.recorded_ms < since_ms for made in rows)
                 until = sum(made.row.recorded_ms < until_ms for made in rows)
-                _write_stage(ledger, site, stage, state, rows[:until], at_rows, begin)
+                _write_stage(of_slot, site, stage, state, rows[:until], at_rows, begin)
         write_revision(world.mesh, ledger, world.from_ms)
         for mesh in world.earlier:
             write_revision(mesh, ledger, world.from_ms - 3_600_000)
@@ -65,11 +71,17 @@ def write_revision(mesh: Mesh, ledger: Path, from_ms: int) -> None:
     (revisions / f"{mesh.revision}.json").write_text(json.dumps(content, indent=1))
 
 
-def _by_state(world: MadeWorld, site: str, stage: Stage) -> Iterator[tuple[str, list[MadeRow]]]:
+def _by_state(
+    world: MadeWorld, site: str, stage: Stage
+) -> Iterator[tuple[int, str, list[MadeRow]]]:
+    if site in world.eras:
+        yield from rows_by_state(world, site, stage)
+        return
     by_state: dict[str, list[MadeRow]] = {}
     for made in world.stage(site, stage):
         by_state.setdefault(world.state_of.get(id(made), world.states[site]), []).append(made)
-    yield from by_state.items()
+    for state, rows in by_state.items():
+        yield 0, state, rows
 
 
 def _write_stage(

@@ -15,6 +15,7 @@ from spark_audit.generate.faults import FAULTS
 from spark_audit.generate.files import ROWS_OF_A_FILE, write_ledgers, write_mesh
 from spark_audit.generate.harmless import HARMLESS, SHAPES
 from spark_audit.generate.planting import Plant, Planted, Planting, packed_in_pieces
+from spark_audit.generate.reslotting import ENTRIES, EXCHANGES
 from spark_audit.generate.world import MadeRow, make_world
 from spark_audit.period import Period
 
@@ -182,8 +183,10 @@ def generate_ledgers(
         if kind not in KINDS:
             raise BadFault(kind)
     kinds.sort(key=list(KINDS).index)
-    _, mesh = write_mesh(out, sites)
-    world = make_world(mesh, "orders", messages, seed, period.from_ms, period.to_ms)
+    is_cut = any("reslot" in kind for kind in kinds)
+    exchanges, entries = (EXCHANGES, ENTRIES) if is_cut else (EXCHANGES[:1], 256)
+    _, mesh = write_mesh(out, sites, exchanges)
+    world = make_world(mesh, exchanges, messages, seed, period.from_ms, period.to_ms, entries)
     free = [batch for batch in world.batches if batch.packed.row.count >= _ENOUGH]
     planting = Planting(world, random.Random(f"faults {seed}"), Planted(), free)
     for kind in kinds:

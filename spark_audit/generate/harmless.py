@@ -22,6 +22,7 @@ from spark_audit.generate.planting import (
     two_of,
 )
 from spark_audit.generate.repairs import repaired
+from spark_audit.generate.reslotting import reslotted
 from spark_audit.generate.world import MadeBatch, MadeRow
 
 SKEW_MS = 600_000
@@ -215,7 +216,12 @@ def _straddle(planting: Planting, batch: MadeBatch, edge_ms: int, *, begins: boo
     planting.found("lost", batch, within, site)
 
 
-SHAPES: dict[str, Plant] = {"idle-site": idle_site, "skew": skew, "day-edges": day_edges}
+SHAPES: dict[str, Plant] = {
+    "idle-site": idle_site,
+    "skew": skew,
+    "day-edges": day_edges,
+    "reslot": reslotted,
+}
 """Kinds that change the whole world, planted first."""
 
 HARMLESS: dict[str, Plant] = {

@@ -60,9 +60,8 @@ class Planting:
     """Intact batches of at least three messages."""
     touched: list[MadeBatch] = field(default_factory=list)
     suppressed_at: set[str] = field(default_factory=set)
-    """Sites whose barrier suppressed a message: a second state folder there would leave the loss
-    open."""
-
+    """Sites at which a lost state would leave a loss open: their barrier suppressed a message, or
+    they have had several states."""
     off_ms: dict[str, int] = field(default_factory=dict)
     """Site -> time by which its clock is ahead."""
 
@@ -202,6 +201,7 @@ def two_of(planting: Planting, *, one_origin: bool) -> tuple[MadeBatch, MadeBatc
         other
         for other in planting.free
         if (other.packed.row.origin == batch.packed.row.origin) is one_origin
+        and other.packed.row.exchange == batch.packed.row.exchange
         and abs(planting.when(other) - planting.when(batch)) > 2000
     ]
     if not others:

@@ -7,10 +7,13 @@ For tests of the audit and for sizing a cluster. All rows add up; faults are pla
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federation.mesh import Mesh
+from federation.slots import SlotMap
 from relay.batches.time_offsets import pack_offsets
 from relay.ledger.rows import Event, LedgerRow, Outcome, Stage
 
@@ -44,6 +47,17 @@ class MadeBatch:
         return self.packed.row.identities[16 * entry : 16 * entry + 16]
 
 
+@dataclass(frozen=True, slots=True)
+class Era:
+    """Time in which a site is cut into the same slots, from `from_ms` on, by its own clock.
+    `states`: IDs of the slots' state folders.
+    """
+
+    from_ms: int
+    slots: SlotMap
+    states: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class MadeWorld:
     """Whole mesh's rows, by site and stage, in the order of writing."""
@@ -59,6 +73,13 @@ class MadeWorld:
     """id() of a row -> ID of another state folder that wrote it."""
     earlier: list[Mesh] = field(default_factory=list)
     """Revisions before `mesh`."""
+    eras: dict[str, list[Era]] = field(default_factory=dict)
+    """Site -> eras of a site that is cut otherwise, in order; other sites have one state."""
+
+    def era(self, site: str, ms: int) -> int:
+        """Return the number of the site's era at a time by its clock."""
+        eras = self.eras.get(site, ())
+        return max(bisect_right(eras, ms, key=lambda era: era.from_ms) - 1, 0)
 
     def stage(self, site: str, stage: Stage) -> list[MadeRow]:
         return self.rows.setdefault((site, stage), [])
@@ -69,15 +90,15 @@ class MadeWorld:
 
 def make_world(
     mesh: Mesh,
-    exchange: str,
+    exchanges: Sequence[str],
     messages: int,
     seed: int,
     from_ms: int,
     to_ms: int,
     entries: int = 256,
 ) -> MadeWorld:
-    """Make about `messages` messages, spread over sites and time, in batches of up to `entries`.
-    Every site's packer has two incarnations in that time.
+    """Make about `messages` messages, spread over sites and time, in batches of up to `entries`, of
+    the exchanges in turn. Every site's packer has two incarnations in that time.
     """
     chance = random.Random(seed)
     world = MadeWorld(mesh, from_ms, to_ms)
@@ -85,7 +106,7 @@ def make_world(
     for site in sites:
         world.states[site] = chance.randbytes(16).hex()
     for origin in sites:
-        _pack(world, chance, origin, exchange, messages // len(sites), entries)
+        _pack(world, chance, origin, exchanges, messages // len(sites), entries)
     for site in sites:
         _deliver(world, chance, site)
     _add_idle_rows(world)
@@ -99,7 +120,7 @@ def _pack(
     world: MadeWorld,
     chance: random.Random,
     origin: str,
-    exchange: str,
+    exchanges: Sequence[str],
     messages: int,
     entries: int,
 ) -> None:
@@ -112,11 +133,12 @@ def _pack(
     times = sorted(world.from_ms + chance.randrange(span) for _ in sizes)
     restart = len(sizes) // 2
     cluster = world.cluster(origin)
-    incarnation, sequence = chance.randbytes(8), 0
+    incarnation, begin = chance.randbytes(8), 0
     recorded_ms = 0
     for number, (size, at_ms) in enumerate(zip(sizes, times, strict=True)):
         if number == restart:
-            incarnation, sequence = chance.randbytes(8), 0
+            incarnation, begin = chance.randbytes(8), number
+        packed_before = number - begin
         offsets = sorted(chance.randrange(900) for _ in range(size))
         published = [at_ms + offset for offset in offsets]
         recorded_ms = max(recorded_ms, published[-1] + chance.randint(1, 5))
@@ -127,9 +149,9 @@ def _pack(
             kind=BATCH_KIND,
             origin=cluster,
             incarnation=incarnation,
-            exchange=exchange,
-            sequence=sequence,
-            incarnation_sequence=sequence + 1,  # its mark is 0
+            exchange=exchanges[number % len(exchanges)],
+            sequence=packed_before // len(exchanges),
+            incarnation_sequence=packed_before + 1,  # its mark is 0
             revision=world.mesh.revision,
             path=(cluster,),
             first_published_ms=published[0],
@@ -139,7 +161,6 @@ def _pack(
             outcomes=bytes([Outcome.SENT]) * size,
             published=pack_offsets(published, published[0]),
         )
-        sequence += 1
         packed = MadeRow(row)
         own = MadeRow(
             replace(
@@ -208,8 +229,9 @@ def _add_idle_rows(world: MadeWorld) -> None:
 
 
 def _add_position_rows(world: MadeWorld) -> None:
-    """Add each deliverer's last row: done with everything packed."""
-    last = {batch.packed.row.origin: batch.packed.row for batch in world.batches}
+    """Add each deliverer's last row of each flow: done with everything packed."""
+    rows = [batch.packed.row for batch in world.batches]
+    last = {(row.origin, row.exchange): row for row in rows}
     for site in world.mesh.sites:
         for row in last.values():
             through = LedgerRow(

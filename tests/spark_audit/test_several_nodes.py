@@ -16,10 +16,10 @@ NODES = ("a", "b", "c")
 
 
 def share(site: Path) -> int:
-    """Move a site's ledger files to its nodes in turn, each fourth to two of them; how many those
-    were.
+    """Move the ledger files of a site and its slots to its nodes in turn, each fourth to two of
+    them; how many those were.
     """
-    files = sorted((site / "ledger").glob("date=*/*.parquet"))
+    files = sorted(site.rglob("date=*/*.parquet"))
     twice = 0
     for number, file in enumerate(files):
         for node in NODES[number % 3 : number % 3 + (2 if number % 4 == 0 else 1)]:

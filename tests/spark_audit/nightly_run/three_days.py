@@ -51,7 +51,7 @@ class ThreeDays:
         file.write_text(text.replace("deadline: 1h", "deadline: 12h"))
         mesh = load_mesh(file)
         begin = Period.of_day(FIRST).from_ms
-        world = make_world(mesh, "orders", 3_000, 4, begin, begin + 3 * DAY_MS, entries=8)
+        world = make_world(mesh, ["orders"], 3_000, 4, begin, begin + 3 * DAY_MS, entries=8)
         made = cls(folder, mesh, world)
         made._hold("site1", begin + 22 * HOUR_MS, begin + 33 * HOUR_MS, made.settled_on_second)
         made._hold("site3", begin + 20 * HOUR_MS, begin + 53 * HOUR_MS, made.settled_on_third)
