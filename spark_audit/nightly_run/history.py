@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 FILES_SCHEMA = """
     uri STRING, size BIGINT, site STRING, state STRING, stage STRING, first BIGINT, last BIGINT,
-    rows BIGINT, from_ms BIGINT, to_ms BIGINT, is_held BOOLEAN
+    rows BIGINT, from_ms BIGINT, to_ms BIGINT, is_held BOOLEAN, is_end BOOLEAN
 """
+"""Columns of the table `files`. Nights of former versions lack `is_end`: their files ended no state
+in order."""
 NIGHTS_SCHEMA = """
     ran TIMESTAMP, verdict STRING, sentence STRING, mesh STRING, revision STRING, level STRING,
     ledger STRING, findings BIGINT, open BIGINT, kept STRING
@@ -112,7 +114,7 @@ def _put_together(
             f" AND to_date(published) <= DATE '{night.day}'"
         )
         left = rows if left is None else left.unionByName(rows)
-        files, bad = _files(store, night.day)
+        files, bad = read_files(store, night.day)
         known = _known_to_both(known, files)
         found.bad.update(bad)
         found.incarnations += night.incarnations
@@ -164,8 +166,8 @@ def _night(store: NightTables, day: str) -> Night:
         raise DamagedTables(day, f"cannot be understood: {error!r}") from error
 
 
-def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str, int]]:
-    """Return the readable files, and the sizes of the unreadable ones."""
+def read_files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str, int]]:
+    """Return the readable files, and the sizes of the unreadable ones. Raises DamagedTables."""
     found: dict[str, KnownFile] = {}
     bad: dict[str, int] = {}
     for row in store.collect(tables.FILES, day, FILES_SCHEMA):
@@ -184,6 +186,7 @@ def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str
                 count=row["rows"],
                 from_ms=row["from_ms"],
                 to_ms=row["to_ms"],
+                is_end=bool(row["is_end"]),
             )
         )
     return found, bad
@@ -209,13 +212,13 @@ def files_table(
             uri,
             file.size,
             *(one.site, one.state, one.stage, one.first, one.last, one.count),
-            *(one.from_ms, one.to_ms, int(file.is_held)),
+            *(one.from_ms, one.to_ms, int(file.is_held), int(one.is_end)),
         )
         for uri, file in sorted(known.items())
         for one in file.rows
     ]
-    rows += [(one.uri, one.size, one.site, "", one.stage, *[0] * 6) for one in bad]
-    return small_table(
+    rows += [(one.uri, one.size, one.site, "", one.stage, *[0] * 7) for one in bad]
+    table = small_table(
         spark,
         rows,
         {
@@ -223,9 +226,12 @@ def files_table(
             "size": "long",
             **dict.fromkeys(("site", "state", "stage"), "string"),
             **dict.fromkeys(("first", "last", "rows", "from_ms", "to_ms"), "long"),
-            "is_held": "int",
+            **dict.fromkeys(("is_held", "is_end"), "int"),
         },
-    ).withColumn("is_held", _cast("is_held", "boolean"))
+    )
+    for column in ("is_held", "is_end"):
+        table = table.withColumn(column, _cast(column, "boolean"))
+    return table
 
 
 def night_table(spark: SparkSession, night: Night, report: AuditReport) -> DataFrame:

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from spark_audit.nightly_run.tables import PENDING, TABLES, DamagedTables, NightTables, TableFiles
+from spark_audit.ledgers.books import FileRows
+from spark_audit.nightly_run.history import files_table, read_files
+from spark_audit.nightly_run.plan import KnownFile
+from spark_audit.nightly_run.tables import (
+    FILES,
+    PENDING,
+    TABLES,
+    DamagedTables,
+    NightTables,
+    TableFiles,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +103,30 @@ def test_a_table_that_is_cut_or_gone_is_named(tmp_path: Path, spark: Any) -> Non
     file.unlink()
     with pytest.raises(DamagedTables, match="lack pending"):
         store.count(PENDING, DAY, SCHEMA)
+
+
+@pytest.mark.parametrize("is_former", [False, True])
+def test_a_night_keeps_which_files_end_a_state_and_former_nights_know_of_none(
+    tmp_path: Path, spark: Any, *, is_former: bool
+) -> None:
+    rows = {
+        name: FileRows(f"file:/{name}", "paris", "aa", "packed", 0, 9, 10, 5, 90, is_end=ends)
+        for name, ends in (("goes-on", False), ("ends", True))
+    }
+    known = {one.uri: KnownFile(100, [one]) for one in rows.values()}
+    table = files_table(spark, known, [])
+    if is_former:
+        table = table.drop("is_end")
+    store = NightTables(spark, str(tmp_path / "tables"))
+    store.write(DAY, {**tables(spark, 1), FILES: table})
+    found, bad = read_files(store, DAY)
+    assert bad == {}
+    assert {uri: file.rows[0].is_end for uri, file in found.items()} == {
+        "file:/goes-on": False,
+        "file:/ends": not is_former,
+    }
+    if not is_former:
+        assert found == known
 
 
 @pytest.mark.parametrize("renames_over", [("viewfs",), ()])

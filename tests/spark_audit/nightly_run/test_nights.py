@@ -6,11 +6,14 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from federation.slots import SlotMap
+from spark_audit.generate.world import Era
 from spark_audit.nightly import NightlyAudit
 from spark_audit.report.report import AuditVerdict
-from tests.spark_audit.nightly_run.three_days import DAYS, ThreeDays
+from tests.spark_audit.nightly_run.three_days import DAYS, HOUR_MS, WAITING, ThreeDays
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +88,34 @@ def test_three_nights(tmp_path: Path, spark: Any) -> None:
     again = nightly(spark, made, clock).run(DAYS[2])
     assert again.as_json() == third.as_json()
     assert {name: rows_of(spark, made, name) for name in tables} == before
+
+
+@pytest.mark.parametrize("is_former", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_state_that_ended_in_a_file_that_stays_closed_was_not_lost(
+    tmp_path: Path, spark: Any, *, is_former: bool
+) -> None:
+    made = ThreeDays.make(tmp_path / "made")
+    assert made.lost is not None
+    begin_ms = made.world.from_ms
+    made.world.eras[WAITING] = [
+        Era(0, SlotMap(), ("aa" * 16,)),
+        Era(begin_ms + 10 * HOUR_MS, SlotMap(2, {"orders": 1}), ("bb" * 16, "cc" * 16)),
+    ]
+    clock = itertools.count(1)
+    nightly(spark, made, clock).run(made.next_night())
+    if is_former:  # a version that knew of no state that ends in order
+        (file,) = (made.folder / "tables" / "files").glob("date=*/part.parquet")
+        pq.write_table(pq.read_table(file, partitioning=None).drop_columns("is_end"), file)
+    job = nightly(spark, made, clock)
+    report = job.run(made.next_night())
+    assert job.looked is not None
+    closed = [one for one in job.looked.plan.known_rows if one.site == WAITING]
+    assert any(one.state == "aa" * 16 and one.to_ms < begin_ms + 10 * HOUR_MS for one in closed)
+    assert any(one.is_end for one in closed) is not is_former
+    lost = made.lost.packed.row.count
+    assert report.findings.get("lost", 0) == (0 if is_former else lost)
+    assert report.carried is not None
+    assert (report.carried.totals["unproven"] > 0) is is_former
 
 
 @pytest.mark.long
