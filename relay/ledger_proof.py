@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ from relay.ledger.rows import (
     Stage,
     decode_row,
 )
-from relay.state.node_state import NodeState
+from relay.state.node_state import Commit, NodeState
 
 _ARRIVED = (Outcome.DELIVERED, Outcome.UNROUTED, Outcome.OWN)
 """Outcomes with which the site's broker has, or had, the message."""
@@ -65,12 +65,43 @@ class _Expected:
     """Time, by the loop's clock, when the object is forgotten unless used before."""
 
 
-class LedgerProof:
-    """Deliveries of one site: rows that are still in the state, and the files of `folder`."""
+class FormerLedger(NamedTuple):
+    """Ledger of a state that ended in order, and whose exchanges a present state has."""
 
-    def __init__(self, state: NodeState, folder: Path) -> None:
+    slot: int
+    state_id: str
+    """In hexadecimal digits."""
+    rows: int
+    """Number of its delivered rows, all of which were exported."""
+
+
+_FORMER = "former ledgers"
+"""Key of the node's state."""
+
+
+def former_ledgers(state: NodeState) -> list[FormerLedger]:
+    """Return the ledgers from before the present state."""
+    kept = state.get(_FORMER)
+    return [] if kept is None else [FormerLedger(*one) for one in json.loads(kept)]
+
+
+def with_former_ledgers(commit: Commit, ledgers: Iterable[FormerLedger]) -> None:
+    """Give a state the ledgers from before."""
+    commit.put(_FORMER, json.dumps([*dict.fromkeys(ledgers)]).encode())
+
+
+class LedgerProof:
+    """Deliveries of one slot: rows that are still in the state, the files of `folder`, and those of
+    former slots, whose folders `folder_of` returns.
+    """
+
+    def __init__(
+        self, state: NodeState, folder: Path, folder_of: Callable[[int], Path] | None = None
+    ) -> None:
         self._state = state
         self._folder = folder
+        self._former = former_ledgers(state) if folder_of is not None else []
+        self._folders = {one.slot: folder_of(one.slot) for one in self._former if folder_of}
         self._expected: list[_Expected] = []
 
     async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:
@@ -121,11 +152,21 @@ class LedgerProof:
         files, day = self._files(), _first_day(since_ms)
         found = _of(sought, await self._deliveries(_since(files, day), sought, day))
         if found < sought:
-            state = (self._state.get("state_id") or b"").hex()
             since = datetime.fromtimestamp(since_ms / 1000, UTC).date()
-            if why := why_incomplete(files, state, first_row, since):
+            if why := self._why_incomplete(first_row, since):
                 raise LedgerUnreadable(why)
         return found
+
+    def _why_incomplete(self, first_row: int, since: date) -> str:
+        """Return why the files do not have all rows from a day on; empty if they have."""
+        state = (self._state.get("state_id") or b"").hex()
+        known = {state[:8], *(one.state_id[:8] for one in self._former)}
+        names = _files_of(self._folder)
+        reasons = [why_incomplete(names, state, first_row, since, known)]
+        for one in self._former:
+            names = _files_of(self._folders[one.slot])
+            reasons.append(why_incomplete(names, one.state_id, one.rows, since, known))
+        return next(filter(None, reasons), "")
 
     async def _deliveries(
         self, files: list[str], sought: Collection[Sought], day: date
@@ -141,12 +182,12 @@ class LedgerProof:
         return await self._look_through(files, identities) if files else set()
 
     def _files(self) -> list[str]:
-        files = self._folder.glob("date=*/delivered-*.parquet")
-        return sorted(str(file.relative_to(self._folder)) for file in files)
+        folders = {self._folder, *self._folders.values()}
+        return sorted(str(folder / name) for folder in folders for name in _files_of(folder))
 
     async def _look_through(self, files: list[str], identities: frozenset[bytes]) -> set[Sought]:
         request = {
-            "files": [str(self._folder / file) for file in files],
+            "files": files,
             "identities": [one.hex() for one in identities],
         }
         try:
@@ -185,7 +226,13 @@ def _first_day(since_ms: int) -> date:
 
 
 def _since(files: Iterable[str], day: date) -> list[str]:
-    return [file for file in files if file.partition("/")[0] >= f"date={day.isoformat()}"]
+    return [file for file in files if Path(file).parent.name >= f"date={day.isoformat()}"]
+
+
+def _files_of(folder: Path) -> list[str]:
+    """Return the names of a ledger's files of deliveries: `date=.../delivered-....parquet`."""
+    files = folder.glob("date=*/delivered-*.parquet")
+    return sorted(str(file.relative_to(folder)) for file in files)
 
 
 def _of(sought: Collection[Sought], deliveries: Collection[Sought]) -> set[Sought]:
@@ -231,10 +278,13 @@ def deliveries_in(
             yield Sought(exchange, publisher, identity, content)
 
 
-def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date) -> str:
+def why_incomplete(
+    names: Iterable[str], state: str, first_row: int, since: date, known: Collection[str]
+) -> str:
     """Reason why files of these names (`date=.../delivered-STATE-FIRST-LAST.parquet`) do not have
     all rows of this state folder from that day on up to `first_row` (exclusive); empty if they
-    have. A folder that was made anew since lacks the last rows of its predecessor.
+    have. A folder that was made anew since lacks the last rows of its predecessor, unless that is
+    one of `known` states, by the first 8 digits of their IDs.
     """
     mine: list[tuple[int, int, str]] = []
     is_first_folder = True
@@ -243,7 +293,7 @@ def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date
         of, first, last = file.removesuffix(".parquet").split("-")[1:]
         if of == state[:8]:
             mine.append((int(first), int(last), day.removeprefix("date=")))
-        else:
+        elif of not in known:
             is_first_folder = False
     missing_before = first_row
     for first_of_file, last_of_file, begun in sorted(mine, reverse=True):

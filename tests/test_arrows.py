@@ -50,7 +50,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "quantities",
     ),
     "relay": (
-        "cluster | reslot",
+        "cluster",
+        "reslot",
         "node",
         "admin",
         "operator",
@@ -83,7 +84,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__main__ | in_turn | lossy_nodes | spark_submit",
         "cli",
         "commands",
-        "hold_orders | doctor | bench | demo",
+        "hold_orders | doctor | bench | demo | reslot_sites",
         "status | outage | repair",
         "plan | up",
         "cluster_parts",

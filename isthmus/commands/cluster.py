@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -29,7 +27,6 @@ from isthmus.options import (
     site_or_exit,
 )
 from relay.node.site_folder import site_folder
-from relay.retry import Backoff
 
 if TYPE_CHECKING:
     from relay.cluster.moving import MoveAccess
@@ -89,7 +86,8 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     folder, slots = site_folder(state, site), mesh.sites[site].slots
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-        from relay.cluster.moving import MoveAccess, MoveRefused, check_move_in, move_in
+        from relay.cluster.moving import MoveRefused, check_move_in, move_in
+        from relay.cluster.site_moves import move_access, until_connected
         from relay.cluster.site_servers import SharedServers, cluster_of
         from relay.node.process import only_process
         from relay.node.slot_record import check_slots, keep_slots
@@ -100,24 +98,12 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     def waits(reason: str) -> None:
         typer.echo(f"{site}: {reason}", err=True)
 
-    backoff = Backoff(0.1, 2.0, random.random)
-
     async def run() -> int:
         async with asyncio.timeout(REACHED_WITHIN_S) as reaching, AsyncExitStack() as connected:
             servers = SharedServers(cluster_of(book, site))
             connected.push_async_callback(servers.close)
-            coordination = servers.coordination()
-            accesses = [
-                MoveAccess(
-                    journal=await servers.journal(slot, waits),
-                    coordination=coordination,
-                    run=lambda: os.urandom(16),
-                    retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
-                )
-                for slot in range(slots.count)
-            ]
-            while coordination.steady_since is None:
-                await asyncio.sleep(0.05)
+            accesses = [await move_access(servers, slot, waits) for slot in range(slots.count)]
+            await until_connected(servers)
             reaching.reschedule(None)
             if move is move_in:
                 # Before slots are written down, which holds for ever.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 import yaml
 from aio_pika.exceptions import AMQPException
 
-from dedup.store import StoreError, StoreLocked
+from dedup.store import StoreError
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.amqp_declare import declaring
 from federation.brokers.users import put_aside_queues
@@ -38,18 +38,23 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+from isthmus.reslot_sites import ReslotSite, reslot_site
 from isthmus.status import status_of
 from relay.ledger.file_writer import ExportFailed, FileWriters
-from relay.node.process import only_process
 from relay.node.site_folder import QUIESCED, STANDBY, site_folder
 from relay.node.site_slots import worst_of
 from relay.node.start import NodeStopped
-from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
+from relay.operator.holds import HoldsBroken
+from relay.reslot.reslotting import ReslotRefused, Reslotting
 from relay.reslot.slot_change import SlotChange
 from relay.state.node_state import StateError
 
 POLL_S = 0.5
 _EVERY_KEYS = 1_000_000
+_NOT_CHANGED = (
+    *(ReslotRefused, NodeStopped, StoreError, StateError, ExportFailed, HoldsBroken, OSError),
+    *(AddressError, PasswordMissing),
+)
 
 
 def reslot(
@@ -76,11 +81,12 @@ def reslot(
     FILE is the mesh file by which all sites run, with the site's present slots. First the site
     quiesces: it takes nothing from its egress queues, where applications go on publishing, receives
     nothing, and lets out what it has, until its log is delivered and every neighbour has what is
-    for it. Then end its node: this makes the states of the new slots, and says what to write into
-    the mesh file of every site. Then `isthmus apply`, and start the node.
+    for it. Then end its node, or all its nodes: this makes the states of the new slots, and says
+    what to write into the mesh file of every site. Then `isthmus apply`, and start the nodes.
 
     A site that is not quiet within the limit goes on as before, as it does after Ctrl-C. Once the
-    node has ended, a change that is cut short is made by running this again; no node starts before.
+    nodes have ended, a change that is cut short is made by running this again, on the same machine;
+    no node starts before.
 
     Exit status 0; 1 if the slots are not changed, with the reason; 2 if the call is wrong.
 
@@ -99,83 +105,58 @@ def reslot(
         random_bytes=os.urandom,
         ledger_writers=FileWriters(),
     )
+    book = address_book_or_exit(mesh, state)
+    one = reslot_site(reslotting, lambda: book)
     try:
-        change = reslotting.change()
-        if change_under_way(folder) is None:
-            site_of_file = mesh.sites[site].slots
-            steps = _Steps(mesh, state, reslotting, change, limit_s)
-            if steps.is_running:
-                if site_of_file != change.former:
-                    raise ReslotRefused(
-                        f"{file} has {site_of_file} already, and the node runs with"
-                        f" {change.former}: put `slots` and `place` back, in the file of every"
-                        " site, until this has changed them"
-                    )
-                steps.quiesce()
-            book = address_book_or_exit(mesh, state)
-            asyncio.run(_prepare_broker(book, site, change))
-            steps.until_ended()
-        with only_process(folder):
-            carried = asyncio.run(_run(reslotting))
-    except (ReslotRefused, NodeStopped, StoreError, StateError, ExportFailed, OSError) as error:
+        change = one.find_change()
+        if not one.is_under_way():
+            quiescing = _Quiescing(mesh, site, state, one, limit_s)
+            if one.is_running():
+                _check_file(file, mesh.sites[site].slots, change.former)
+                with quiescing.else_as_before():
+                    quiescing.quiesce()
+                    asyncio.run(_prepare_broker(book, site, change))
+                    quiescing.until_ended()
+            else:
+                asyncio.run(_prepare_broker(book, site, change))
+        moved = one.run(_progress_of(site))
+    except _NOT_CHANGED as error:
         exit_with(f"{site}: its slots are not changed: {error}", EXIT_FAULT)
-    except (AddressError, PasswordMissing) as error:
-        exit_with(f"{site}: its slots are not changed: {error}", EXIT_FAULT)
-    typer.echo(f"{site} has {wanted} now, {counted(carried, 'key')} carried over")
-    typer.echo(_what_to_do(file, site, change))
+    typer.echo(f"{site} has {wanted} now, {counted(moved, 'key')} moved")
+    typer.echo(_what_to_do(file, site, change, one.nodes))
+
+
+def _check_file(file: Path, slots: SlotMap, former: SlotMap) -> None:
+    """Raise ReslotRefused if the file has other slots than the nodes run with."""
+    if slots != former:
+        raise ReslotRefused(
+            f"{file} has {slots}, and the site runs with {former}: put `slots` and `place` back, in"
+            " the file of every site, until this has changed them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
-    """Steps before the node has ended."""
+class _Quiescing:
+    """Order to quiesce, and what is waited for after the order."""
 
     mesh: Mesh
+    site: str
     state: Path
-    reslotting: Reslotting
-    change: SlotChange
+    one: ReslotSite
     limit_s: float
 
-    @property
-    def site(self) -> str:
-        return self.reslotting.site
-
-    @property
-    def is_running(self) -> bool:
-        """True if a process serves the site."""
-        try:
-            with only_process(self.reslotting.folder):
-                return False
-        except StoreLocked:
-            return True
-
-    @property
-    def has_ended_quiesced(self) -> bool:
-        """True if the node has ended, with nothing under way. Raises StoreError, StateError."""
-        try:
-            with only_process(self.reslotting.folder):
-                return not self.reslotting.why_not_quiesced(self.change)
-        except StoreLocked:
-            return False
-
     def quiesce(self) -> None:
-        """Order the site to quiesce, and wait until it has. Raises ReslotRefused; the order is
-        withdrawn then.
-        """
+        """Order the site to quiesce, and wait until it has. Raises ReslotRefused."""
         hold(self.state, self.site, lambda holds: replace(holds, quiescing=True))
-        with self._else_as_before():
-            asyncio.run(self._until_quiesced())
+        asyncio.run(self._until_quiesced())
 
     def until_ended(self) -> None:
-        """Wait until the node has ended."""
-        if not self.is_running:
-            return
-        typer.echo(f"{self.site} is quiesced: end its node; this goes on then", err=True)
-        with self._else_as_before():
-            while not self.has_ended_quiesced:
-                time.sleep(POLL_S)
+        """Wait until the nodes have ended."""
+        typer.echo(f"{self.site} is quiesced: end {self.one.nodes}; this goes on then", err=True)
+        self.one.until_ended()
 
     @contextmanager
-    def _else_as_before(self) -> Iterator[None]:
+    def else_as_before(self) -> Iterator[None]:
         """Withdraw the order if what is done inside fails, or is interrupted."""
         with ExitStack() as undoing:
             undoing.callback(
@@ -190,7 +171,9 @@ class _Steps:
             content = (await status_of(self.mesh, self.state)).content["sites"][self.site]
             states = [one["state"] for one in content.get("slots", [content])]
             word, reason = worst_of(states), content.get("reason") or ""
-            if (word == QUIESCED and STANDBY not in states) or self.has_ended_quiesced:
+            if word == QUIESCED and STANDBY not in states:
+                return
+            if word in ("down", "stopped") and await self.one.has_ended():
                 return
             line = f"{self.site}: {word}{f': {reason}' if reason else ''}"
             if time.monotonic() > end:
@@ -224,19 +207,17 @@ async def _prepare_broker(book: AddressBook, site: str, change: SlotChange) -> N
         raise ReslotRefused(f"its broker: {error or type(error).__name__}") from error
 
 
-async def _run(reslotting: Reslotting) -> int:
+def _progress_of(site: str) -> Callable[[int], None]:
+    """Return a callback that prints the number of keys now and then."""
     shown = 0
 
     def progress(keys: int) -> None:
         nonlocal shown
         if keys - shown >= _EVERY_KEYS:
             shown = keys
-            typer.echo(f"{reslotting.site}: {keys} keys", err=True)
+            typer.echo(f"{site}: {keys} keys", err=True)
 
-    try:
-        return await reslotting.run(progress)
-    finally:
-        await reslotting.ledger_writers.close()
+    return progress
 
 
 def _limit_or_exit(within: str) -> float:
@@ -267,7 +248,7 @@ def _cut(mesh: Mesh, site: str, slots: SlotMap) -> Mesh:
     return replace(mesh, sites={**mesh.sites, site: replace(mesh.sites[site], slots=slots)})
 
 
-def _what_to_do(file: Path, site: str, change: SlotChange) -> str:
+def _what_to_do(file: Path, site: str, change: SlotChange, nodes: str) -> str:
     keys: dict[str, object] = {"slots": change.new.count}
     if change.new.place:
         keys["place"] = dict(change.new.place)
@@ -276,6 +257,6 @@ def _what_to_do(file: Path, site: str, change: SlotChange) -> str:
         "Write into the mesh file of every site, below `sites:`,",
         *(f"    {line}" for line in written.splitlines()),
         *([] if change.new.place else ["and no `place` of it;"]),
-        f"then `isthmus apply {file} --site {site}` and its neighbours, and start its node.",
+        f"then `isthmus apply {file} --site {site}` and its neighbours, and start {nodes}.",
     ]
     return "\n".join(lines)

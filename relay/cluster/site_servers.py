@@ -100,6 +100,15 @@ class SharedServers:
             found = ONE_SLOT if await self.has_state(report) else slots
             await self._asked(_recording(found), report)
 
+    async def record_slots(self, before: SlotMap, after: SlotMap) -> None:
+        """Write down that the states are of other slots. Raises JournalAway, JournalRefused;
+        NodeStopped if another command has done so.
+        """
+        recorded = await self.fact(_SLOTS)
+        if recorded is None or _slots_of(recorded) != before:
+            raise NodeStopped(f"the keyspace has other slots than {before}: run this again")
+        await self.replace_fact(_SLOTS, recorded, slots_as_text(after))
+
     async def has_state(self, report: Callable[[str], None]) -> bool:
         """Return True if the first slot had an owner. Raises as `journal`."""
         journal = await self.journal(0, report)

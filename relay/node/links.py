@@ -102,7 +102,7 @@ class NodeLinks:
 
     def change(self, parts: NodeParts, *, receives: bool = True) -> None:
         """Run the links of the present mesh from now on, except those that are held; none into this
-        site unless `receives`.
+        site unless `receives`, nor while the site quiesces.
 
         An unchanged link is not disturbed. A link that only carries something else keeps its
         connection; for any other change the link ends and a new one begins.
@@ -111,7 +111,8 @@ class NodeLinks:
         mesh = self._mesh = parts.delivered_mesh()
         self._book, self._authenticity = parts.book, parts.authenticity()
         self._absent = self._members.absent(mesh)
-        into = self._strands(mesh.links_to(self._site)) if receives else ()
+        is_open = receives and not parts.holds.quiescing
+        into = self._strands(mesh.links_to(self._site)) if is_open else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
         every = self._strands(mesh.links_from(self._site))
         self._warn_of_backlogs({link.line_name for link in every})

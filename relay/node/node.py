@@ -37,7 +37,7 @@ from relay.node.machine import HeldState, Machine, this_machine
 from relay.node.mesh_watch import why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker, signer_of
 from relay.node.shared_files import SharedFiles
-from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STANDBY, STATE
+from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STANDBY, STATE, slot_folder
 from relay.node.slot_place import SlotPlace
 from relay.node.stage_order import EndedBadly, StageTasks, Work, loss_of_state
 from relay.node.stages import LastingParts, Stages
@@ -134,6 +134,10 @@ class SiteNode:
         self._unreadable = ""
         """Reason why this version cannot read the site's log; empty while it can."""
         self._was_taken_out = False
+        self._began_quiesced = False
+        """True if the present run began with nothing under way, and the site has been quiescing
+        since: what a node that ends leaves to the next one, which may end before it has looked.
+        """
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
         self._place = place
@@ -212,6 +216,7 @@ class SiteNode:
 
     def _change_stages(self) -> None:
         """Have the stages take up the present mesh and the present holds."""
+        self._began_quiesced &= self.holds.present.quiescing
         if self.stages is not None:
             parts = self._parts()
             self._egress_queues = parts.egress_queues
@@ -297,6 +302,7 @@ class SiteNode:
             self._files.begin(state)
             self.holds.look()
             self._revisions.load()
+        self._began_quiesced = state.is_quiesced and self.holds.present.quiescing
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         loaded = state.load()
@@ -317,8 +323,10 @@ class SiteNode:
         if has_run and tasks.is_in_order:
             # An order of the last moment goes with the state.
             self.holds.look()
-            is_quiesced = self.holds.present.quiescing and self.watch.leave.is_quiesced
-            state.end(Commit(), is_quiesced=is_quiesced)
+            is_quiet = self.watch.leave.is_quiesced or (
+                self._began_quiesced and not writer.counts.appended_messages
+            )
+            state.end(Commit(), is_quiesced=is_quiet and self.holds.present.quiescing)
             try:
                 async with asyncio.timeout(STATE_WITHIN_S):
                     await state.store.synced()
@@ -363,6 +371,7 @@ class SiteNode:
             members=self._members,
             gaps=self.gaps,
             ledger=self.folder / LEDGER,
+            ledger_of=lambda slot: slot_folder(self._place.orders, slot) / LEDGER,
             ledger_writers=self._ledger_writers,
             bad_records=self._bad_records,
         )

@@ -6,7 +6,7 @@ A message goes from `packer` (egress to the site's log) over `links` (to the nei
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,8 @@ class LastingParts:
     gaps: SiteGaps
     ledger: Path
     """Folder of the ledger's files."""
+    ledger_of: Callable[[int], Path]
+    """Function that returns such a folder of another slot, by number."""
     ledger_writers: FileWriters
     bad_records: BadRecords
 
@@ -101,7 +103,7 @@ class Stages:
         packer = parts.packer(state, writer, voids, neighbours)
         gaps.load()
         _pass_gap(gaps, state, loaded, now_ms())
-        proof = LedgerProof(state, lasting.ledger)
+        proof = LedgerProof(state, lasting.ledger, lasting.ledger_of)
         watch = LinkWatch(packer.canary)
         context, connection = parts.context(
             DeliveryParts(

@@ -166,6 +166,8 @@ QUIET_LOOKS = 5
 """Looks in a row, a second apart, without anything in the way: egress queues are counted only every
 few seconds, four at most.
 """
+QUIET_LOOKS_BESIDE_EGRESS = 2
+"""Such looks where egress does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class Leave:
     @property
     def is_quiesced(self) -> bool:
         """True if the site has nothing that others need, but for its egress queues."""
-        return self.quiet_looks >= QUIET_LOOKS and self.keeps_egress
+        return self.quiet_looks >= QUIET_LOOKS_BESIDE_EGRESS and self.keeps_egress
 
     def after(self, now: Leaving | None) -> Leave:
         """Progress after another look at the site; `now` is None if the site goes on as usual."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from federation.mesh import Mesh
 from relay.batches.batch import Place
 from relay.batches.name_set import NameSet
+from relay.ledger.rows import Stage
+from relay.ledger_proof import FormerLedger, former_ledgers, with_former_ledgers
 from relay.log.recent_names import RecentNames
 from relay.log.snapshot import BadSnapshot, LogSnapshot
 from relay.node.bindings import StateLogMemory, StatePackedLedger, link_began
@@ -66,6 +68,7 @@ class Carrying:
             for origin, ended in former.loaded.voids:
                 commit.void(origin, [ended])
         self._flows(slot, commit)
+        with_former_ledgers(commit, self._ledgers())
         logged = self._names(slot, lambda former: former.log.logged)
         if self.change.keeps_log(slot):
             self._log_kept(slot, commit, logged)
@@ -85,6 +88,15 @@ class Carrying:
                 if self.change.carries(number, slot, series.exchange):
                     for first, end in names.intervals(series):
                         found.add_range(series, first, end)
+        return found
+
+    def _ledgers(self) -> list[FormerLedger]:
+        """Return the ledgers of all former slots, and of those before."""
+        found = [one for former in self.former for one in former_ledgers(former.state)]
+        for slot, former in enumerate(self.former):
+            state_id = (former.state.get("state_id") or b"").hex()
+            rows = former.state.next_row(Stage.DELIVERED)
+            found.append(FormerLedger(slot, state_id, rows))
         return found
 
     def _last_seen(self) -> Mapping[tuple[str, bytes], int]:

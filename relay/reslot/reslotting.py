@@ -98,6 +98,7 @@ class Reslotting:
         carried = 0
         if not _is_built(self.folder):
             if why := self.why_not_quiesced(change):
+                self.go_on()
                 raise ReslotRefused(why)
             self._mark(change, is_built=False)
             crash_points.reach("reslot.begun")
@@ -112,11 +113,17 @@ class Reslotting:
         for slot in change.ended:
             shutil.rmtree(slot_folder(self.folder, slot) / STATE, ignore_errors=True)
         record_slots(self.folder, change.new)
-        write_holds(self.folder, replace(read_holds(self.folder), quiescing=False))
+        self.go_on()
         crash_points.reach("reslot.recorded")
         (self.folder / RESLOT).unlink()
         durable_file.sync(self.folder)
         return carried
+
+    def go_on(self) -> None:
+        """Withdraw the order to quiesce. Raises HoldsBroken, OSError."""
+        holds = read_holds(self.folder)
+        if holds.quiescing:
+            write_holds(self.folder, replace(holds, quiescing=False))
 
     def _mark(self, change: SlotChange, *, is_built: bool) -> None:
         content = {
@@ -224,7 +231,7 @@ class Reslotting:
     def _begin_folder(self, slot: int) -> None:
         """Give a slot that begins what each slot has beside its state, as the first has it."""
         folder = slot_folder(self.folder, slot)
-        for stale in (GAPS_FILE, DRAINED_FILE):
+        for stale in (GAPS_FILE, DRAINED_FILE, MOVED):
             (folder / stale).unlink(missing_ok=True)
         files = [self.folder / MEMBERS, *(self.folder / REVISIONS).glob("*.json")]
         for file in filter(Path.exists, files):

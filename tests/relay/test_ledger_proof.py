@@ -17,9 +17,11 @@ from relay.ledger_export import LedgerExport
 from relay.ledger_proof import (
     EXPECTED_FOR_S,
     MOST_EXPECTED,
+    FormerLedger,
     LedgerProof,
     LedgerUnreadable,
     Sought,
+    with_former_ledgers,
 )
 from relay.state.node_state import TABLES, Commit, NodeState
 from tests.virtual_time import run_in_virtual_time
@@ -247,3 +249,63 @@ def test_what_is_expected_is_kept_as_long_as_it_is_asked_for(tmp_path: Path) -> 
             assert looked.call_count == 2
 
     run_in_virtual_time(asked_now_and_then())
+
+
+class SitesOfSlots:
+    """Slot 2 of a site, which has the exchange since the site's slots were changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.former = Site(folder / "0")
+
+    async def change(self) -> Site:
+        """End the former state in order; return the slot that has the exchange from then on."""
+        await self.former.exported()
+        rows = self.former.state.next_row(Stage.DELIVERED)
+        present = Site(self.folder / "2", b"\xcd" * 16)
+        commit = Commit()
+        with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), rows)])
+        present.state.write(commit)
+        present.proof = LedgerProof(
+            present.state, self.folder / "2", lambda slot: self.folder / str(slot)
+        )
+        return present
+
+
+async def test_deliveries_of_the_slot_that_had_the_exchange_before_are_found(
+    tmp_path: Path,
+) -> None:
+    slots = SitesOfSlots(tmp_path)
+    slots.former.add(row(Outcome.DELIVERED))
+    present = await slots.change()
+    await present.exported(row(Outcome.DELIVERED, first=2))
+    assert await present.delivered(sought(1), sought(2), sought(3)) == {sought(1), sought(2)}
+
+
+async def test_a_former_ledger_that_is_not_whole_proves_nothing(tmp_path: Path) -> None:
+    slots = SitesOfSlots(tmp_path)
+    await slots.former.exported(row(Outcome.DELIVERED))
+    slots.former.add(row(Outcome.DELIVERED, first=2))
+    present = await slots.change()
+    first, last = sorted((tmp_path / "0").glob("date=*/delivered-*.parquet"))
+    last.rename(tmp_path / "put-away")
+    with pytest.raises(LedgerUnreadable, match=r"row.* missing"):
+        await present.delivered(sought(3))
+    (tmp_path / "put-away").rename(last)
+    first.unlink()
+    with pytest.raises(LedgerUnreadable, match=r"row.* missing"):
+        await present.delivered(sought(3))
+
+
+async def test_the_first_slot_s_former_state_was_not_lost(tmp_path: Path) -> None:
+    slots = SitesOfSlots(tmp_path)
+    slots.former.add(row(Outcome.DELIVERED))
+    await slots.change()
+    again = Site(tmp_path / "0", b"\xef" * 16)
+    with pytest.raises(LedgerUnreadable, match="made anew"):
+        await again.delivered(sought(3))
+    commit = Commit()
+    with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), 1)])
+    again.state.write(commit)
+    again.proof = LedgerProof(again.state, tmp_path / "0", lambda slot: tmp_path / str(slot))
+    assert await again.delivered(sought(1), sought(3)) == {sought(1)}

@@ -303,7 +303,7 @@ class SiteKeys(Section):
     slots: int = key(
         1,
         "number of slots that the site's work is cut into, by exchange: each with its own log,"
-        " barrier and state. It cannot change once the site has run",
+        " barrier and state. Once the site has run, `isthmus reslot` changes it",
         trades="more: several nodes of a `cluster` share the work; each costs connections, and on"
         " each link a session. Numbers that are multiples of each other need the fewest",
         ge=1,

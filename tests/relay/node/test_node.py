@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.node.watch import LoopCallbackFailed
+from relay.operator.holds import Holds, write_holds
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
 from relay.packing.packer import Packer
 from relay.state.node_state import POINT_TABLES, TABLES, NodeState
@@ -115,14 +116,26 @@ class Site:
         _, data = self.neighbour.batch(entries, **header)  # type: ignore[arg-type]
         self.stream.append_alien(data)
 
+    @contextlib.contextmanager
+    def state(self) -> Iterator[NodeState]:
+        """Open the state that the last node has left."""
+        store = RocksdbStore(self.folder / STATE, TABLES, point_tables=POINT_TABLES)
+        try:
+            yield NodeState(store)
+        finally:
+            store.close()
+
     @property
     def was_clean(self) -> bool:
         """What its state says of the end of its last node."""
-        store = RocksdbStore(self.folder / STATE, TABLES, point_tables=POINT_TABLES)
-        try:
-            return NodeState(store).was_clean
-        finally:
-            store.close()
+        with self.state() as state:
+            return state.was_clean
+
+    @property
+    def is_quiesced(self) -> bool:
+        """What its state says of what its last node left under way."""
+        with self.state() as state:
+            return state.is_quiesced
 
     @property
     def delivered(self) -> list[bytes]:
@@ -200,6 +213,39 @@ async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from
     with pytest.raises(NodeStopped, match="start the version"):
         await recover("tokyo", site.book, site.folder, FIRST, site)
     await recover("tokyo", site.book, site.folder, brokers=site)
+
+
+async def test_a_node_that_quiesces_takes_nothing_and_leaves_word_that_nothing_is_under_way(
+    site: Site,
+) -> None:
+    write_holds(site.folder, Holds(quiescing=True))
+    site.egress.publish(EGRESS, b"key", b"from here", exchange="orders")
+    async with site.running() as node:
+        assert site_report(node)["state"] == "quiescing"
+        await until(
+            lambda: site_report(node)["state"] == "quiesced",
+            lambda: f"{site_report(node)}",
+            WITHIN_S,
+        )
+        assert site.egress.depth(EGRESS) == 1
+    assert site.is_quiesced
+    # The next one ends before it has looked, and has received nothing.
+    async with site.running() as node:
+        assert site_report(node)["state"] == "quiescing"
+        assert node.stages is not None
+        assert not node.stages.links.is_receiving
+    assert site.is_quiesced
+    write_holds(site.folder, Holds())
+    async with site.running():
+        await until(lambda: site.egress.depth(EGRESS) == 0, "packed", WITHIN_S)
+    assert not site.is_quiesced
+
+
+async def test_a_node_that_ends_while_it_quiesces_leaves_no_such_word(site: Site) -> None:
+    write_holds(site.folder, Holds(quiescing=True))
+    async with site.running():
+        pass
+    assert not site.is_quiesced
 
 
 async def _deliver_until_the_disk_is_full(stages: Stages) -> None:

@@ -22,6 +22,7 @@ from relay.batches.batch import EVERY_SITE, BatchName, Flow, Place, Predecessor,
 from relay.batches.name_set import NameSet
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.rows import Event, LedgerRow, Stage
+from relay.ledger_proof import FormerLedger, former_ledgers
 from relay.log.recent_names import RecentNames
 from relay.log.snapshot import LogSnapshot
 from relay.node.bindings import StateLinkMemory, StateLogMemory, StatePackedLedger
@@ -259,6 +260,11 @@ async def test_the_former_states_end_in_order_in_the_ledger_and_the_new_ones_hav
         assert rows[-1] == (state, Event.ENDED.name.lower())
     with site.kept(0) as kept:
         assert kept.state.get("state_id") != b"state of slot 000"
+        assert former_ledgers(kept.state) == [
+            # Its row of the exchange, if it had it, and its last.
+            FormerLedger(slot, (b"state of slot %03d" % slot).hex(), 1 if slot == 1 else 2)
+            for slot in range(4)
+        ]
         assert kept.state.next_row(Stage.DELIVERED) == 0
     assert not any((slot_folder(site.folder, slot) / STATE).exists() for slot in (1, 2, 3))
 
