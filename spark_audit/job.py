@@ -26,7 +26,14 @@ from spark_audit.frames import Keep
 from spark_audit.judge import verdicts
 from spark_audit.judge.expectation import Revisions, stages_of
 from spark_audit.judge.positions import SeenIncarnation
-from spark_audit.ledgers.books import Books, FileRows, Former, LedgerProblem, judge_books
+from spark_audit.ledgers.books import (
+    Books,
+    FileRows,
+    Former,
+    LedgerProblem,
+    judge_books,
+    judge_former_slots,
+)
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
@@ -167,7 +174,18 @@ class Audit:
             )
             here = replace(listing, files=tuple(files), older=older)
             mine = [one for one in rows if one.uri in named]
-            return judge_books(here, mine, source.bad, must_have, period, former, opened, slots)
+            books = judge_books(here, mine, source.bad, must_have, period, former, opened, slots)
+            for site, stages in must_have.items():
+                had = [
+                    one.slots.count
+                    for one in revisions.slots_of(site)
+                    if one.from_ms < period.to_ms
+                    and one.to_ms is not None
+                    and one.to_ms > period.from_ms
+                ]
+                missing = range(slots[site], max(had, default=0))
+                judge_former_slots(books, here, site, missing, stages)
+            return books
 
         books = judged(plan.of_day, self.period, plan.day_opened)
         source.left_out, source.overlap = set(books.not_counted), books.overlap

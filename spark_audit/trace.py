@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from federation.wording import numbered
 from relay.batches.time_offsets import unpack_offsets
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome
 from spark_audit.judge.expectation import Addressed
@@ -97,18 +98,27 @@ def _time(ms: int | None) -> str | None:
 @dataclass(slots=True)
 class _OfDeliverer:
     """Rows of one site's deliverer, in all slots that have had an exchange. `slot`: the present
-    one; `runs`: the states with rows.
+    one; `missing`: others that had the exchange since the message, without a file; `runs`: the
+    states with rows.
     """
 
     slot: int
+    missing: list[int]
     rows: list[Row]
     runs: list[StateRun]
 
     @classmethod
     def read(
-        cls, search: LedgerSearch, dates: tuple[str, str], site: str, exchange: str
+        cls,
+        search: LedgerSearch,
+        dates: tuple[str, str],
+        site: str,
+        exchange: str,
+        since_ms: int,
     ) -> _OfDeliverer | None:
-        """Read the files of these dates, or return None if there are none."""
+        """Read the files of these dates, or return None if there are none. `since_ms`: time of the
+        message's packing.
+        """
         # A site may be cut into other slots while a message is under way.
         maps = [
             mesh.sites[site].slots for mesh in search.revisions.latest_first() if site in mesh.sites
@@ -120,7 +130,12 @@ class _OfDeliverer:
                 by_slot.setdefault(file.slot, []).append(file)
         if not by_slot:
             return None
-        found = cls(slots[0], [], [])
+        since = {
+            one.slots.of(exchange)
+            for one in search.revisions.slots_of(site)
+            if one.to_ms is not None and one.to_ms > since_ms
+        }
+        found = cls(slots[0], sorted(since - set(by_slot)), [], [])
         for slot, files in by_slot.items():
             of_state: dict[str, list[Row]] = {}
             for row in search.matching(files, _OF_FLOWS, [("stage", "=", "delivered")]):
@@ -184,9 +199,15 @@ class Absence:
         """Return the reason for a site (by name). `row`: the origin's row that packed the
         message.
         """
-        rows = _OfDeliverer.read(self._search, self._dates, site, row["exchange"])
+        since_ms = milliseconds(row["recorded"])
+        rows = _OfDeliverer.read(self._search, self._dates, site, row["exchange"], since_ms)
         if rows is None:
             return "was to have it, and has no ledger for this time: cannot be told"
+        if rows.missing:
+            return (
+                f"was to have it, and has no ledger of {numbered('slot', rows.missing)},"
+                " where the exchange was in this time: cannot be told"
+            )
         if not rows.runs:
             return "was to have it, and its ledger has no row that can be read: cannot be told"
         flow = FlowAt(site, row["origin"], row["exchange"], row["lane"])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from federation.mesh import Begins, Exchange, IdentityScope, Mesh, OrderRule
 from federation.mesh_json import BadMeshJson, mesh_from_json
 from federation.reachability import neighbours, reached_from
+from federation.slots import SlotMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,16 @@ def sql_texts(values: Collection[str]) -> str:
     return ", ".join(f"'{one.translate(escapes)}'" for one in values)
 
 
+class SlotsTaken(NamedTuple):
+    """Slots that a site had from `from_ms` on, until it took up the next revision at `to_ms`; None
+    for those that it has.
+    """
+
+    from_ms: int
+    to_ms: int | None
+    slots: SlotMap
+
+
 class Addressed(NamedTuple):
     """Address shared by batches that go to the same sites. Sites are cluster IDs."""
 
@@ -95,7 +106,8 @@ class Revisions:
                 found.unreadable.append(f"{site}/revisions: {error!r}")
                 continue
             found.add(mesh, taken_up)
-            found.taken_up_at.setdefault(site, {})[mesh.revision] = taken_up
+            taken = found.taken_up_at.setdefault(site, {})
+            taken[mesh.revision] = max(taken_up, taken.get(mesh.revision, taken_up))
             own = mesh.sites.get(site)
             if own is not None and own.begins is Begins.START:
                 found.begins_at_start.add(own.cluster_id)
@@ -142,6 +154,16 @@ class Revisions:
                 return since
             since = ms
         return None
+
+    def slots_of(self, site: str) -> list[SlotsTaken]:
+        """Return the slots that a site had, in order of time, by the revisions that it took up."""
+        taken = sorted(self.taken_up_at.get(site, {}).items(), key=lambda one: one[1])
+        ends = [*(ms for _, ms in taken[1:]), None]
+        return [
+            SlotsTaken(ms, end, self.meshes[revision].sites[site].slots)
+            for (revision, ms), end in zip(taken, ends, strict=False)
+            if site in self.meshes[revision].sites
+        ]
 
     def last_with(self, site: str) -> Mesh | None:
         return next((mesh for mesh in self.latest_first() if site in mesh.sites), None)

@@ -169,6 +169,24 @@ def judge_books(
     return books
 
 
+def judge_former_slots(
+    books: Books,
+    listing: LedgerListing,
+    site: str,
+    slots: Iterable[int],
+    stages: Collection[str],
+) -> None:
+    """Check that slots which the site had in the period, and has no more, have files: without any,
+    nothing else shows that rows are missing.
+    """
+    there = {file.slot for file in listing.files if file.site == site}
+    for slot in slots:
+        if there and slot not in there:
+            for stage in stages:
+                what = f"not one row of this stage of slot {slot}, which the site had in this time"
+                books.lack(LedgerProblem(site, what, stage=stage))
+
+
 _ByStage = dict[tuple[str, int, str], dict[str, list[FileRows]]]
 """(site, slot, stage) -> state folder -> its files."""
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relay.ledger.rows import Event, Stage
-from spark_audit.generate.files import write_ledgers, write_mesh
+from spark_audit.generate.files import write_ledgers, write_mesh, write_revision
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.generate.planting import Planted, Planting
 from spark_audit.generate.reslotting import ENTRIES, EXCHANGES, SLOT_MAPS, reslotted
@@ -231,3 +231,36 @@ def test_a_trace_goes_by_the_slots_of_all_revisions(tmp_path: Path) -> None:
     for slot in set(range(SLOT_MAPS[1].count)) - {0, SLOT_MAPS[1].of("orders")}:
         shutil.rmtree(site / "slots" / str(slot))
     assert [made.why(batch)[:6] for batch in lost] == ["lost: ", "lost: "]
+
+
+def take_up(made: HeldUp) -> Path:
+    """Write when the site took up the revisions of its slots; its folder."""
+    site = made.folder / "sites" / made.cut
+    _, cut, present = made.world.eras[made.cut]
+    for mesh, era in ((made.world.earlier[0], cut), (made.world.mesh, present)):
+        write_revision(mesh, site / "ledger", era.from_ms + 3_600_000)
+    return site
+
+
+def test_a_trace_does_not_tell_what_a_slot_without_a_ledger_may_have_had(tmp_path: Path) -> None:
+    made, lost, pending = held_up(tmp_path / "made", from_site=False)
+    site = take_up(made)
+    assert [made.why(batch)[:6] for batch in lost] == ["lost: ", "lost: "]
+    shutil.rmtree(site / "slots" / "2")
+    assert [made.why(batch).partition(" of ")[2] for batch in lost] == [
+        "slot 2, where the exchange was in this time: cannot be told"
+    ] * 2
+    assert made.why(pending[-1]).endswith(": pending")
+
+
+@pytest.mark.spark
+def test_a_slot_without_a_ledger_that_the_site_had_in_the_time_proves_nothing(
+    tmp_path: Path, audit_of: AuditOf
+) -> None:
+    made, lost, _ = held_up(tmp_path / "made", from_site=False)
+    site = take_up(made)
+    shutil.rmtree(site / "slots" / "2")
+    report = audit_of(tmp_path / "made")
+    assert report.findings == {}
+    assert report.totals["unproven"] > sum(one.packed.row.count for one in lost)
+    assert any("slot 2, which the site had" in why for why in report.why_not_proven)

@@ -142,3 +142,20 @@ def test_a_site_left_when_the_first_of_the_others_went_on_without_it(tmp_path: P
     # Who left before it came, and whose ledger lies there still, knows nothing of its going.
     assert left_ms(b=[(three, 1)], a=[(four, 5), (three, 9)]) == 9
     assert left_ms(b=[(three, 1)], a=[(four, 5)]) is None
+
+
+def test_the_slots_of_a_site_follow_from_when_it_took_up_its_revisions(tmp_path: Path) -> None:
+    one, four = mesh_of(tmp_path, FOUR % ""), mesh_of(tmp_path, FOUR % "slots: 4")
+    documents = [
+        # Of one slot again since 300; another node's copy of the document is older.
+        ("d", {"mesh": mesh_as_json(one), "taken_up_ms": 300}),
+        ("d", {"mesh": mesh_as_json(one), "taken_up_ms": 100}),
+        ("d", {"mesh": mesh_as_json(four), "taken_up_ms": 200}),
+        ("a", {"mesh": mesh_as_json(four), "taken_up_ms": 250}),
+    ]
+    found = Revisions.read(documents).slots_of("d")
+    assert [(taken.from_ms, taken.to_ms, taken.slots.count) for taken in found] == [
+        (200, 300, 4),
+        (300, None, 1),
+    ]
+    assert Revisions.read(documents).slots_of("b") == []

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from spark_audit.ledgers.books import Books, FileRows, Former, judge_books
+from spark_audit.ledgers.books import (
+    Books,
+    FileRows,
+    Former,
+    judge_books,
+    judge_former_slots,
+)
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
 from spark_audit.ledgers.states import StateRun, renewed_ms, until_lost
 from spark_audit.period import Period
@@ -223,6 +229,24 @@ def test_a_site_that_left_the_mesh_has_no_present_slots_but_its_first() -> None:
     listing = LedgerListing(frozenset(["paris"]), paths, (), ())
     former = {"paris": Former(("delivered",), None)}
     assert judge_books(listing, rows, {}, {}, PERIOD, former).problems == []
+
+
+def test_a_slot_that_the_site_had_and_of_which_nothing_is_left_lacks_all_rows() -> None:
+    found = shrunk()
+    paths = tuple(
+        LedgerPath("paris", "1970-01-01", one.uri, 1, one.stage, one.first, one.last, slot)
+        for slot, files in found.items()
+        for one in files
+        if slot != 3
+    )
+    listing = LedgerListing(frozenset(["paris"]), paths, (), ())
+    books = Books()
+    judge_former_slots(books, listing, "paris", range(1, 4), ("packed", "delivered"))
+    assert texts(books) == [
+        f"paris {stage}: not one row of this stage of slot 3, which the site had in this time"
+        for stage in ("packed", "delivered")
+    ]
+    assert books.incomplete == {("paris", "packed"), ("paris", "delivered")}
 
 
 def state(slot: int, name: str, from_ms: int, to_ms: int, *, ended: bool = True) -> StateRun:
