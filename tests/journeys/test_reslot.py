@@ -63,6 +63,15 @@ async def cut(mesh: LiveMesh, site: str, **keys: Any) -> None:
     await mesh.running()
 
 
+def prove(spark: Any, mesh: LiveMesh, begin_ms: int) -> None:
+    """End all nodes, and have the audit prove what was delivered since then."""
+    period = Period(begin_ms, now_ms() + 1)
+    for site in SITES:
+        assert mesh.stop(site) == 0
+    report = Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
+    assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
+
+
 @pytest.mark.spark
 async def test_slots_are_changed_under_load_and_the_audit_proves_that_nothing_was_lost(
     spark: Any, loaded_mesh: LoadedMeshFactory
@@ -82,11 +91,7 @@ async def test_slots_are_changed_under_load_and_the_audit_proves_that_nothing_wa
     await traffic.end()
     await traffic.arrived()
     traffic.check(lambda site, origin: 0)
-    period = Period(begin, now_ms() + 1)
-    for site in SITES:
-        assert mesh.stop(site) == 0
-    report = Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
-    assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
+    prove(spark, mesh, begin)
 
 
 async def test_slots_are_not_changed_while_a_neighbour_lags_and_the_site_goes_on(
@@ -114,10 +119,12 @@ async def test_slots_are_not_changed_while_a_neighbour_lags_and_the_site_goes_on
     traffic.check(lambda site, origin: 0)
 
 
+@pytest.mark.spark
 @pytest.mark.long
 async def test_slots_of_nodes_that_share_them_are_changed_and_the_states_come_back_to_one_node(
-    tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory
+    spark: Any, tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory
 ) -> None:
+    begin = now_ms()
     async with SiteServers.started(tmp_path, 1) as servers:
         mesh = await live_mesh(*SITES, **RING)
         mesh.start_each()
@@ -147,6 +154,7 @@ async def test_slots_of_nodes_that_share_them_are_changed_and_the_states_come_ba
         traffic.check(
             lambda site, origin: 4 * ANNOUNCED_AT_MOST if "paris" in (site, origin) else 0
         )
+        prove(spark, mesh, begin)
 
 
 async def done(mesh: LiveMesh, *command: str, site: str) -> None:
