@@ -180,6 +180,14 @@ class Acknowledging:
         self._advance_read_from()
         self._books.write(packed, run, self._flows.values(), self._now())
 
+    def write_packed(self, run: LogRun | None) -> None:
+        """Write the record if confirmed batches wait for it, as the incarnation ends. Should the
+        log lose them, and this process end before its next record, nobody else would notice.
+        """
+        packed = self._books.take_packed()
+        if packed and run is not None:
+            self.write_record(packed, run)
+
     def _advance_read_from(self) -> bool:
         """Move the successor's place to read from past all settled; True if moved."""
         if any(flow.undecided for flow in self._flows.values()):

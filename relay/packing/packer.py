@@ -145,6 +145,9 @@ class Packer:
             self._status.state, self._status.reason = PackerState.RUNNING, ""
             await self._unless_ended(self._stopping.wait())
             await self._finish()
+        except IncarnationEnded:
+            self._acks.write_packed(self._run)
+            raise
         finally:
             self._parts.neighbours.on_news = None
             for task in tasks:
@@ -416,16 +419,13 @@ class Packer:
         self._settle_soon()
 
     def _log_doubtful(self, flow: FlowPacker, count: int) -> None:
-        past = self._past
         log.warning(
             "%s: egress of %r: %d messages without identity came again and may be in the log"
-            "%s%s%s: they go out flagged",
+            "%s: they go out flagged",
             self._settings.cluster_id,
             flow.exchange.name,
             count,
-            ", which lost its tail" if past.lost_tail else "",
-            ", of which retention took the head" if past.lost_head else "",
-            ", whose end the machine may have lost" if past.lost_power else "",
+            self._past.losses,
         )
 
     def _watch_memory(self) -> None:

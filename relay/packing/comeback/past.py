@@ -152,6 +152,15 @@ class PackerPast:
         """True if the log may have lost messages that egress hands out again."""
         return self.lost_tail or self.lost_head or self.lost_power
 
+    @property
+    def losses(self) -> str:
+        """Clauses, for a warning, on what the log has lost or may have lost; mostly empty."""
+        return (
+            (", which lost its tail" if self.lost_tail else "")
+            + (", of which retention took the head" if self.lost_head else "")
+            + (", whose end the machine may have lost" if self.lost_power else "")
+        )
+
     def _acked_up_to(self, acked: Acked | None) -> AckedUpTo:
         def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
             if acked is None:

@@ -107,6 +107,22 @@ async def test_what_the_log_lost_and_egress_still_has_is_packed_again_flagged(ki
 
 
 @in_virtual_time
+async def test_what_a_broker_lost_as_it_went_away_is_flagged_by_the_next_process_too() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(b"1")
+    await process.has_packed(1)
+    assert not world.ledger.packed  # written down a moment later
+    world.broker.break_connections()
+    world.stream.lose_tail(1)
+    await let_pass(0.01)
+    await process.kill()
+    await world.pack_all()
+    (entry,) = world.logged().entries["orders"]
+    assert entry.doubtful
+
+
+@in_virtual_time
 async def test_doubt_lasts_over_restarts_until_all_that_came_again_is_packed() -> None:
     world = PackerWorld()
     process = await world.start().ready()
