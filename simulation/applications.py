@@ -152,6 +152,17 @@ class Applications:
             counts.update({origin: len(some) for origin, some in by_origin.items()})
         return counts
 
+    def came_once_more(self, site: str) -> Counter[str]:
+        """Return how many copies without a flag came to a site behind another such copy, by cluster
+        ID of the origin: those that `check` lets pass.
+        """
+        counts = Counter[str]()
+        for by_site in self.arrived.values():
+            came = Counter((one.origin, one.number) for one in by_site[site] if not one.flagged)
+            for (origin, _), copies in came.items():
+                counts[origin] += copies - 1
+        return counts
+
     def all_arrived(self) -> list[Arrived]:
         """Return the messages that arrived at all sites, of all exchanges."""
         return [

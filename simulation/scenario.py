@@ -165,10 +165,19 @@ async def _phases(world: World, scenario: Scenario) -> None:
         ordered=not shuffled,
         in_turns=trouble.in_turns or not shuffled,
     )
-    published, recorded = world.applications.published_by(), world.applications.surely_recorded()
+    check_ledgers(world)
+
+
+def check_ledgers(world: World) -> None:
+    """Raise InvariantBroken unless each site's ledger records what was packed and delivered there.
+    The queues have been checked, and the nodes have ended.
+    """
+    applications = world.applications
+    published, recorded = applications.published_by(), applications.surely_recorded()
     for name, home in world.sites.items():
         own = world.mesh.sites[name].cluster_id
-        check_ledger(name, own, home.ledger_rows(), published, recorded)
+        once_more = applications.came_once_more(name)
+        check_ledger(name, own, home.ledger_rows(), published, recorded, once_more)
 
 
 def _check_slot(log: BrokerSlot, slots: SlotMap) -> None:
