@@ -303,6 +303,7 @@ class SiteNode:
             self.holds.look()
             self._revisions.load()
         self._began_quiesced = state.is_quiesced and self.holds.present.quiescing
+        self.watch.begin()
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         loaded = state.load()
@@ -320,7 +321,7 @@ class SiteNode:
             await writer.close()
             await tasks.over()
         tasks.raise_failures()
-        if has_run and tasks.is_in_order:
+        if (has_run or self._began_quiesced) and tasks.is_in_order:
             # An order of the last moment goes with the state.
             self.holds.look()
             is_quiet = self.watch.leave.is_quiesced or (

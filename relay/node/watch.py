@@ -42,6 +42,10 @@ class NodeWatch:
         self._marked: bool | None = None
         """Drained or not according to the folder; None before the first look."""
 
+    def begin(self) -> None:
+        """Forget the progress of an earlier run."""
+        self.leave = Leave()
+
     async def run(
         self,
         stages: Stages,
@@ -53,7 +57,6 @@ class NodeWatch:
         """Watch for ever. `egress` returns the messages waiting there, -1 if unknown; `holds` the
         orders in force; `changed` is called when the stages are to work otherwise.
         """
-        self.leave = Leave()
         while True:
             watched = limit().max_bytes is not None or holds().empties
             every_s = LOOK_EVERY_S if watched else IDLE_EVERY_S

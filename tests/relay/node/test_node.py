@@ -110,6 +110,20 @@ class Site:
             node.stop()
             await task
 
+    async def ends_as_it_begins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Run a node that is to end in the moment in which it begins to use the state."""
+        node = SiteNode("tokyo", self.book, self.folder, brokers=self)
+
+        async def never_synced(store: RocksdbStore) -> None:
+            patched.undo()
+            node.stop()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RocksdbStore, "synced", never_synced)
+            await asyncio.wait_for(node.run(), WITHIN_S)
+        assert not node.is_up.is_set()
+
     def from_paris(self, *numbers: int, **header: object) -> None:
         """A batch of these messages."""
         entries = [entry(number) for number in numbers]
@@ -216,7 +230,7 @@ async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from
 
 
 async def test_a_node_that_quiesces_takes_nothing_and_leaves_word_that_nothing_is_under_way(
-    site: Site,
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_holds(site.folder, Holds(quiescing=True))
     site.egress.publish(EGRESS, b"key", b"from here", exchange="orders")
@@ -234,6 +248,9 @@ async def test_a_node_that_quiesces_takes_nothing_and_leaves_word_that_nothing_i
         assert site_report(node)["state"] == "quiescing"
         assert node.stages is not None
         assert not node.stages.links.is_receiving
+    assert site.is_quiesced
+    # Another has begun with the state when it is to end, and not with its stages.
+    await site.ends_as_it_begins(monkeypatch)
     assert site.is_quiesced
     write_holds(site.folder, Holds())
     async with site.running():
