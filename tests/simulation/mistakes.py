@@ -283,7 +283,7 @@ MISTAKES = (
                 await self._journal.write(row)
 """,
         OF_THREE,
-        38,
+        28,
         "I2 at",
     ),
     Mistake(
@@ -299,7 +299,7 @@ MISTAKES = (
         await taking._certain(lambda: self._journal.begin(owner, copy.last_row))
 """,
         OF_NODES,
-        12,
+        33,
         "I2 at",
     ),
     Mistake(
@@ -430,7 +430,7 @@ MISTAKES = (
 """,
         "--nodes 2 --faults takeover,journal --every 0.5 --messages 200 --seconds 40 --sites 2"
         " --topology line",
-        14,
+        94,
         "I6: the ledger",
     ),
     Mistake(
