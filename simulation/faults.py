@@ -42,6 +42,9 @@ class Fault:
     strike: Strike
     doubt: bool = True
     """True if the fault may leave publishes to a site's own exchanges in doubt."""
+    takes_over: bool = False
+    """True if a site of several nodes goes on with another run, which may leave doubt: that run
+    does not rely on what the former one has noted as acknowledged."""
     in_turns: bool = True
     """False if two nodes of a site may deliver at once."""
 
@@ -366,7 +369,7 @@ FAULTS: Mapping[str, Fault] = {
     "repeat": Fault(repeat_line, doubt=False),
     "egress": Fault(break_egress, doubt=False),
     "log": Fault(break_log, doubt=False),
-    "stop": Fault(stop_node, doubt=False),
+    "stop": Fault(stop_node, doubt=False, takes_over=True),
     "kill": Fault(kill_node),
     "power": Fault(cut_power),
     "freeze": Fault(freeze_node),
@@ -421,10 +424,10 @@ class Trouble:
     without: frozenset[int] = frozenset()
     """Faults left out, by their number from 1 on; the others strike as they would."""
 
-    @property
-    def doubt(self) -> bool:
-        """True if copies may come flagged."""
-        return any(FAULTS[kind].doubt for kind in self.kinds)
+    def leaves_doubt(self, nodes: int) -> bool:
+        """Return True if copies may come flagged where each site has so many nodes."""
+        faults = [FAULTS[kind] for kind in self.kinds]
+        return any(fault.doubt or (fault.takes_over and nodes > 1) for fault in faults)
 
     @property
     def in_turns(self) -> bool:

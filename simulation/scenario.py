@@ -161,7 +161,7 @@ async def _phases(world: World, scenario: Scenario) -> None:
         _check_slot(log, world.mesh.sites[log.site].slots)
     shuffled, trouble = scenario.returns is Returns.SHUFFLED, scenario.trouble
     world.applications.check(
-        doubt=shuffled or trouble.doubt,
+        doubt=shuffled or trouble.leaves_doubt(scenario.nodes),
         ordered=not shuffled,
         in_turns=trouble.in_turns or not shuffled,
     )

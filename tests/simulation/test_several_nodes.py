@@ -46,6 +46,14 @@ def test_all_faults_together_do_not_either(seed: int, nodes: int, returns: Retur
     assert run(Scenario(seed, "ring", 3, LOAD, trouble, returns=returns, nodes=nodes)).broken == ""
 
 
+def test_a_node_that_stops_beside_a_broken_log_may_leave_doubt_to_the_next_run() -> None:
+    trouble = Trouble(("log", "stop", "disk"), every_s=0.3)
+    assert trouble.leaves_doubt(nodes=2)
+    assert not trouble.leaves_doubt(nodes=1)
+    load = Load(messages=100, for_s=20.0, big_one_in=1000)
+    assert run(Scenario(30041, "tree", 2, load, trouble, exchanges=1, nodes=2)).broken == ""
+
+
 def test_some_of_the_drawn_worlds_have_several_nodes_and_can_be_run_again() -> None:
     scenarios = [random_scenario(seed) for seed in range(1, 301)]
     several = [one for one in scenarios if one.nodes > 1]
