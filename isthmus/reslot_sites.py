@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from dedup.journal.journal import JournalAway
 from dedup.store import StoreLocked
 from federation.brokers.addresses import AddressBook
 from isthmus.options import exit_without_cluster_parts
@@ -53,7 +54,13 @@ class ReslotSite(Protocol):
         ...
 
     def until_ended(self) -> None:
-        """Wait until all nodes have ended."""
+        """Wait until all nodes have ended. Raises ReslotRefused if something was under way."""
+        ...
+
+    def check_ended(self) -> None:
+        """Raise ReslotRefused if nodes that have ended are known to have left something under
+        way.
+        """
         ...
 
     def run(self, progress: Progress) -> int:
@@ -92,8 +99,14 @@ class SiteOfOneNode:
             return False
 
     def until_ended(self) -> None:
-        while not self._has_ended_quiesced():
+        while self.is_running():
             time.sleep(_POLL_S)
+        self.check_ended()
+
+    def check_ended(self) -> None:
+        with only_process(self.reslotting.folder):
+            if why := self.reslotting.why_not_quiesced(self.find_change()):
+                raise ReslotRefused(why)
 
     def run(self, progress: Progress) -> int:
         async def run() -> int:
@@ -129,14 +142,15 @@ class SiteOfSharedStates:
             exit_without_cluster_parts(site, error)
         servers = SharedServers(cluster_of(self.book, site))
         try:
-            async with asyncio.timeout(_REACHED_WITHIN_S):
-                await until_connected(servers)
+            try:
+                async with asyncio.timeout(_REACHED_WITHIN_S):
+                    await until_connected(servers)
+            except TimeoutError:
+                raise ReslotRefused(
+                    f"ZooKeeper does not answer within {_REACHED_WITHIN_S:g} s"
+                ) from None
             yield SharedReslotting(self.reslotting, servers, self._waits)
-        except TimeoutError:
-            raise ReslotRefused(
-                f"ZooKeeper does not answer within {_REACHED_WITHIN_S:g} s"
-            ) from None
-        except (CoordinationAway, CoordinationRefused, MoveRefused) as error:
+        except (CoordinationAway, CoordinationRefused, JournalAway, MoveRefused) as error:
             raise ReslotRefused(str(error)) from error
         finally:
             await servers.close()
@@ -169,9 +183,12 @@ class SiteOfSharedStates:
         return asyncio.run(ask())
 
     async def has_ended(self) -> bool:
-        # Whether something was under way, the states say once they have moved here.
         async with self._connected() as shared:
             return not await shared.running()
+
+    def check_ended(self) -> None:
+        # The states say so once they have moved here.
+        return
 
     def until_ended(self) -> None:
         async def wait() -> None:

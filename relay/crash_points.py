@@ -60,6 +60,8 @@ POINTS = {
     "reslot.built": "the new states are built beside the former ones",
     "reslot.placing": "a former state is deleted, and the new one not in its place yet",
     "reslot.recorded": "the new states are recorded, and the change is not over",
+    "reslot.here": "the new states are in the site's folder, and the cluster knows nothing of them",
+    "reslot.shared": "the cluster knows the new slots, and has none of their states",
     "file.begun": "the writer has begun a file, under a temporary name",
     "file.synced": "all of the file is on the disk, under a temporary name",
     "file.named": "the file has its name, and the node does not know",

@@ -73,6 +73,8 @@ class FormerLedger(NamedTuple):
     """In hexadecimal digits."""
     rows: int
     """Number of its delivered rows, all of which were exported."""
+    ended_ms: int
+    """Time of its last row, in ms since 1970."""
 
 
 _FORMER = "former ledgers"
@@ -164,6 +166,8 @@ class LedgerProof:
         names = _files_of(self._folder)
         reasons = [why_incomplete(names, state, first_row, since, known)]
         for one in self._former:
+            if datetime.fromtimestamp(one.ended_ms / 1000, UTC).date() < since:
+                continue
             names = _files_of(self._folders[one.slot])
             reasons.append(why_incomplete(names, one.state_id, one.rows, since, known))
         return next(filter(None, reasons), "")
@@ -287,14 +291,14 @@ def why_incomplete(
     one of `known` states, by the first 8 digits of their IDs.
     """
     mine: list[tuple[int, int, str]] = []
-    is_first_folder = True
+    others: list[str] = []
     for name in names:
         day, _, file = name.partition("/")
         of, first, last = file.removesuffix(".parquet").split("-")[1:]
         if of == state[:8]:
             mine.append((int(first), int(last), day.removeprefix("date=")))
         elif of not in known:
-            is_first_folder = False
+            others.append(day.removeprefix("date="))
     missing_before = first_row
     for first_of_file, last_of_file, begun in sorted(mine, reverse=True):
         if last_of_file + 1 < missing_before:
@@ -304,6 +308,8 @@ def why_incomplete(
         missing_before = min(missing_before, first_of_file)
     if missing_before > 0:
         return f"rows 0 to {missing_before - 1} of its files are missing"
-    if is_first_folder:
+    # Of a former state, a later one of the same folder is none of its predecessors.
+    begun = min((day for _, _, day in mine), default="9999")
+    if all(day > begun for day in others):
         return ""
     return "this site's state folder was made anew since the message was published"

@@ -26,7 +26,7 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
-from relay.node.site_folder import site_folder
+from relay.node.site_folder import MOVED, STATE, site_folder
 
 if TYPE_CHECKING:
     from relay.cluster.moving import MoveAccess
@@ -90,7 +90,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
         from relay.cluster.site_moves import move_access, until_connected
         from relay.cluster.site_servers import SharedServers, cluster_of
         from relay.node.process import only_process
-        from relay.node.slot_record import check_slots, keep_slots
+        from relay.node.slot_record import check_slots, keep_slots, record_slots
         from relay.node.start import NodeStopped
     except ImportError as error:
         exit_without_cluster_parts(site, error)
@@ -115,7 +115,11 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     moved, reason = 0, ""
     try:
         with only_process(folder):
-            keep_slots(folder, site, slots)
+            if move is move_in or ((folder / STATE).exists() and not (folder / MOVED).exists()):
+                keep_slots(folder, site, slots)
+            else:
+                # The folder may have a record of states that have moved on since.
+                record_slots(folder, slots)
             moved = asyncio.run(run())
     except TimeoutError:
         reason = f"Cassandra or ZooKeeper does not answer within {REACHED_WITHIN_S:g} s"

@@ -32,7 +32,8 @@ from isthmus.options import (
 from isthmus.up.supervisor_record import read_record
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
-from relay.node.site_folder import MOVED, STATE, site_folder, slot_folder
+from relay.node.site_folder import MOVED, RESLOT, STATE, site_folder, slot_folder
+from relay.node.slot_record import RUN_AGAIN
 from relay.node.start import NodeStopped
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def recover(
             f"not recovered: the state of {site} has moved into a cluster, and is not lost:"
             " `isthmus cluster end` brings it back",
             EXIT_FAULT,
+        )
+    if (site_folder(state, site) / RESLOT).exists():
+        exit_with(
+            f"not recovered: a change of the slots of {site} was cut short: {RUN_AGAIN}", EXIT_FAULT
         )
     number = _slot_or_exit(site, mesh.sites[site].slots, slot)
     folder = slot_folder(site_folder(state, site), number)

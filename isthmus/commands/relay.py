@@ -113,6 +113,11 @@ def relay(
     give_back_big_blocks()
     _collect_seldom()
 
+    def check() -> None:
+        for site, _, folder in places:
+            if mesh.sites[site].nodes is None:
+                keep_slots(folder, site, mesh.sites[site].slots)
+
     async def run() -> RelayProcess:
         formats = as_before() if previous_formats else KNOWN
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
@@ -122,9 +127,7 @@ def relay(
                 uplink = Uplink(time.monotonic)
                 slots = book.mesh.sites[site].slots
                 shared = _in_cluster(book, site, node, folder, uplink)
-                if shared is None:
-                    keep_slots(folder, site, slots)
-                else:
+                if shared is not None:
                     connected.push_async_callback(shared.aclose)
                 for slot in range(slots.count):
                     place = SlotPlace(slot, folder, uplink)
@@ -135,7 +138,7 @@ def relay(
                     nodes.append(slot_node)
                 if shared is not None:
                     shared.follow(slot_node)
-            process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
+            process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers, check)
             await process.run()
         return process
 

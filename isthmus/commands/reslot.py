@@ -68,7 +68,8 @@ def reslot(
         typer.Option(
             "--place",
             metavar="EXCHANGE=SLOT",
-            help="Slot of an exchange; may be repeated. Default: as FILE says, if it fits.",
+            help="Slot of an exchange; may be repeated, for all that are placed. "
+            "Default: as FILE says, where it fits.",
         ),
     ] = None,
     within: Annotated[
@@ -115,10 +116,11 @@ def reslot(
                 _check_file(file, mesh.sites[site].slots, change.former)
                 with quiescing.else_as_before():
                     quiescing.quiesce()
-                    asyncio.run(_prepare_broker(book, site, change))
+                    _prepare(book, site, one, change)
                     quiescing.until_ended()
             else:
-                asyncio.run(_prepare_broker(book, site, change))
+                one.check_ended()
+                _prepare(book, site, one, change)
         moved = one.run(_progress_of(site))
     except _NOT_CHANGED as error:
         exit_with(f"{site}: its slots are not changed: {error}", EXIT_FAULT)
@@ -187,18 +189,27 @@ class _Quiescing:
             await asyncio.sleep(POLL_S)
 
 
+def _prepare(book: AddressBook, site: str, one: ReslotSite, change: SlotChange) -> None:
+    """Prepare the broker for a change, unless another command has made one meanwhile."""
+    if one.find_change() != change:
+        raise ReslotRefused("another command changes them: look at its end, then run this again")
+    asyncio.run(_prepare_broker(book, site, change))
+
+
 async def _prepare_broker(book: AddressBook, site: str, change: SlotChange) -> None:
     """Delete former logs of the numbers that slots begin with. Raises ReslotRefused if a slot that
-    ends has messages put aside, or the broker cannot be reached.
+    ends, or that an exchange leaves, has messages put aside, or the broker cannot be reached.
     """
+    left = {change.former.of(name) for name in book.mesh.exchanges if change.moves(name)}
     try:
         async with declaring(book.administrator(site)) as declarer:
-            for slot in change.ended:
+            for slot in sorted(left.union(change.ended)):
                 for queue in put_aside_queues(Names(book.mesh.name, slot)):
                     if count := await declarer.waiting(queue):
                         raise ReslotRefused(
-                            f"{queue} has {counted(count, 'message')}, and slot {slot} is to end:"
-                            " see `isthmus dead-letters` and `isthmus quarantine`"
+                            f"{queue} has {counted(count, 'message')}, perhaps of an exchange that"
+                            " gets another slot: send them again or drop them first, by `isthmus"
+                            " dead-letters` and `isthmus quarantine`"
                         )
             for slot in change.begun:
                 # Of the site's earlier slots: a new log begins empty.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,18 @@ async def move_in(folder: Path, slots: Sequence[MoveAccess], progress: Progress)
     for own in folders:
         _mark_moved(own, is_there=True)
     return moved
+
+
+async def reserve(folder: Path, slots: Mapping[int, MoveAccess]) -> None:
+    """Own the journals of these slots, whose states in the site's `folder` are to move in: no node
+    takes one before that. Raises MoveRefused, SlotFenced, CoordinationAway.
+    """
+    for number, slot in slots.items():
+        own = slot_folder(folder, number)
+        before = await _before_moving_in(own, slot)
+        if before is None or before.owner.node != MOVING_IN:
+            async with _held(own, slot, MOVING_IN, before):
+                pass
 
 
 def _beside(moved: int, progress: Progress) -> Progress:

@@ -52,8 +52,6 @@ class NodeInCluster:
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
         self._member = ClusterMember(node, run, place)
         self._entries: SiteEntries | None = None
-        self._is_checked = False
-        """True once the slots are known to be those of the states."""
         self._orders = SharedOrders(folder / HOLDS_FILE, self._servers)
         self._beside: list[asyncio.Task[None]] = []
         """Work beside the slots, where there are several."""
@@ -92,7 +90,11 @@ class NodeInCluster:
 
     @asynccontextmanager
     async def _running(self, slot: int) -> AsyncIterator[None]:
-        """Note that this node runs a slot while the block lasts. Raises JournalRefused, OSError."""
+        """Note that this node runs a slot while the block lasts. Raises JournalRefused,
+        NodeStopped, OSError.
+        """
+        # A node may have stood by, or still, while the slots were changed.
+        await self._check_slots(lambda _: None)
         self._held.add(slot)
         self._share_rates()
         try:
@@ -108,6 +110,11 @@ class NodeInCluster:
             self._held.discard(slot)
             self._share_rates()
 
+    async def _check_slots(self, report: Callable[[str], None]) -> None:
+        """Raise NodeStopped if the states are of other slots than this node's."""
+        kept = await self._servers.kept_slots(self._slots, report)
+        check_slots(self._site, self._slots, kept, "the states that its nodes share")
+
     def _share_rates(self) -> None:
         # Of the site's rates each slot has a part, used or not: no node knows what others send.
         self._uplink.share = max(1, len(self._held)) / self._slots.count
@@ -117,10 +124,7 @@ class NodeInCluster:
         self, slot: int, report: Callable[[str], None]
     ) -> AsyncIterator[SlotTurns]:
         """Connect for one turn at a slot. Raises JournalRefused, NodeStopped."""
-        if not self._is_checked:
-            kept = await self._servers.kept_slots(self._slots, report)
-            check_slots(self._site, self._slots, kept, "the states that its nodes share")
-            self._is_checked = True
+        await self._check_slots(report)
         journal = await self._servers.journal(slot, report)
         yield SlotTurns(
             slot=slot,

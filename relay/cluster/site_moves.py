@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dedup.journal.slot_taking import until_known
-from federation.slots import SlotMap
+from federation.slots import ONE_SLOT, SlotMap
+from relay import crash_points
 from relay.cluster.moving import (
     MOVED_OUT,
     MOVING_IN,
@@ -20,16 +21,20 @@ from relay.cluster.moving import (
     Progress,
     move_in,
     move_out,
+    reserve,
 )
 from relay.cluster.shared_orders import ORDERS
 from relay.cluster.site_servers import SharedServers
 from relay.node.site_folder import MOVED, RESLOT, STATE
 from relay.node.slot_record import keep_slots, kept_slots, record_slots
 from relay.operator.holds import HOLDS_FILE
-from relay.reslot.reslotting import ReslotRefused, Reslotting
+from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
+from relay.reslot.slot_change import SlotChange
 from relay.retry import Backoff
 
 _POLL_S = 0.05
+_MOVING = (MOVING_IN, MOVING_OUT, MOVED_OUT)
+"""Owners of slots whose states are not the nodes'."""
 
 
 async def until_connected(servers: SharedServers) -> None:
@@ -66,10 +71,18 @@ class SharedReslotting:
     report: Callable[[str], None]
 
     async def present(self) -> SlotMap:
-        """Return the slots that the states in the keyspace are of. Raises JournalRefused,
-        NodeStopped.
+        """Return the slots that the states in the keyspace are of. Raises ReslotRefused if there
+        are none, JournalRefused, NodeStopped.
         """
-        return await self.servers.kept_slots(self.reslotting.new, self.report)
+        recorded = await self.servers.recorded_slots(self.report)
+        if recorded is not None:
+            return recorded
+        if await self.servers.has_state(self.report):
+            return ONE_SLOT
+        raise ReslotRefused(
+            "its cluster has no states yet: a site that has not run takes its slots from the mesh"
+            " file, and `isthmus cluster begin` moves the state of a site with one node"
+        )
 
     async def running(self) -> Sequence[str]:
         """Return the names of the nodes that run. Raises CoordinationAway."""
@@ -79,13 +92,7 @@ class SharedReslotting:
         """Return True if the change was begun: the states are not the nodes' at present. Raises as
         `present`.
         """
-        folder, present = self.reslotting.folder, await self.present()
-        owners = [
-            await until_known(one.journal.ownership, one.retry)
-            for one in await self._accesses(present)
-        ]
-        moving = {one.owner.node for one in owners if one} & {MOVING_IN, MOVING_OUT, MOVED_OUT}
-        return _is_here(folder) if present != self.reslotting.new else bool(moving)
+        return any(node in _MOVING for node in await self._owners(await self.present()))
 
     async def run(self, progress: Progress) -> int:
         """Make the change; return the number of keys moved back. Raises ReslotRefused, MoveRefused,
@@ -93,27 +100,60 @@ class SharedReslotting:
         """
         folder, new = self.reslotting.folder, self.reslotting.new
         former = await self.present()
+        self._check_folder(former)
         if former != new:
             await self._move_out(former, progress)
-            try:
-                if kept_slots(folder) != new or (folder / RESLOT).exists():
-                    await self.reslotting.run(progress)
-            except ReslotRefused:
-                # Nothing was changed: the nodes go on with what they had.
-                await move_in(folder, await self._accesses(former), progress)
-                raise
+            if kept_slots(folder) != new or (folder / RESLOT).exists():
+                await self._change(former, progress)
+            crash_points.reach("reslot.here")
+            begun = SlotChange(former, new).begun
+            await reserve(folder, {n: await self._access(n) for n in begun})
             await self._go_on()
-            await self.servers.record_slots(former, new)
+            await self.servers.record_slots(former, new, self.report)
+            crash_points.reach("reslot.shared")
         return await move_in(folder, await self._accesses(new), progress)
 
+    def _check_folder(self, present: SlotMap) -> None:
+        """Raise ReslotRefused if the states here are amid another change."""
+        folder, new = self.reslotting.folder, self.reslotting.new
+        marked = change_under_way(folder)
+        if marked is not None:
+            begun = marked.new
+        elif _is_here(folder) and kept_slots(folder) != present:
+            begun = kept_slots(folder)
+        else:
+            return
+        if begun != new:
+            raise ReslotRefused(f"a change to {begun} was cut short: make that one first")
+
+    async def _change(self, former: SlotMap, progress: Progress) -> None:
+        """Change the states here; if nothing is to be changed, the nodes have theirs again."""
+        folder = self.reslotting.folder
+        try:
+            await self.reslotting.run(progress)
+        except ReslotRefused:
+            if not (folder / RESLOT).exists() and kept_slots(folder) == former:
+                await move_in(folder, await self._accesses(former), progress)
+            raise
+
     async def _accesses(self, slots: SlotMap) -> Sequence[MoveAccess]:
-        return [await move_access(self.servers, n, self.report) for n in range(slots.count)]
+        return [await self._access(n) for n in range(slots.count)]
+
+    async def _access(self, slot: int) -> MoveAccess:
+        return await move_access(self.servers, slot, self.report)
+
+    async def _owners(self, slots: SlotMap) -> list[str]:
+        """Return the names of who owns the slots; empty for nobody."""
+        found = []
+        for one in await self._accesses(slots):
+            ownership = await until_known(one.journal.ownership, one.retry)
+            found.append("" if ownership is None else ownership.owner.node)
+        return found
 
     async def _move_out(self, former: SlotMap, progress: Progress) -> None:
         """Move the states out, unless they are here already."""
-        folder, accesses = self.reslotting.folder, await self._accesses(former)
-        owners = [await until_known(one.journal.ownership, one.retry) for one in accesses]
-        if all(one is not None and one.owner.node == MOVED_OUT for one in owners):
+        folder = self.reslotting.folder
+        if {*await self._owners(former)} == {MOVED_OUT}:
             if not _is_here(folder):
                 raise MoveRefused("the states have moved into another folder: run this there")
             return
@@ -122,16 +162,19 @@ class SharedReslotting:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             record_slots(folder, former)
-        await move_out(folder, accesses, progress)
+        await move_out(folder, await self._accesses(former), progress)
 
     async def _go_on(self) -> None:
         """Let the orders that the nodes find be those of the folder, without the one to quiesce."""
-        known = await self.servers.fact(ORDERS)
-        if known is not None:
-            content = (self.reslotting.folder / HOLDS_FILE).read_text(encoding="utf-8")
-            await self.servers.replace_fact(ORDERS, known, content)
+        file = self.reslotting.folder / HOLDS_FILE
+        if file.exists():
+            await self.servers.write_fact(ORDERS, file.read_text(encoding="utf-8"), self.report)
 
 
 def _is_here(folder: Path) -> bool:
-    """Return True if a folder has states that have not moved into a cluster."""
-    return (folder / STATE).exists() and not (folder / MOVED).exists()
+    """Return True if a folder has states that have not moved into a cluster, also amid a change,
+    when the first is not in its place for a moment.
+    """
+    return (folder / RESLOT).exists() or (
+        (folder / STATE).exists() and not (folder / MOVED).exists()
+    )

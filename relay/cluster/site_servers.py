@@ -88,26 +88,43 @@ class SharedServers:
         session = await self._connected()
         return await asyncio.to_thread(session.replace_fact, name, before, after)
 
+    async def write_fact(self, name: str, after: str, report: Callable[[str], None]) -> None:
+        """Write a fact, once Cassandra can be reached. Raises JournalRefused."""
+
+        def replace(session: JournalSession) -> bool:
+            before = session.fact(name)
+            return before == after or session.replace_fact(name, before, after)
+
+        while not await self._asked(replace, report):
+            pass  # another has written it meanwhile
+
     async def kept_slots(self, slots: SlotMap, report: Callable[[str], None]) -> SlotMap:
         """Return the slots that the states in the keyspace are of, which are these `slots` if there
         is none. Raises as `journal`; NodeStopped if the record is damaged.
         """
         while True:
-            kept = await self._asked(lambda session: session.fact(_SLOTS), report)
-            if kept is not None:
-                return _slots_of(kept)
+            found = await self.recorded_slots(report)
+            if found is not None:
+                return found
             # A state without a record is of one slot.
             found = ONE_SLOT if await self.has_state(report) else slots
             await self._asked(_recording(found), report)
 
-    async def record_slots(self, before: SlotMap, after: SlotMap) -> None:
-        """Write down that the states are of other slots. Raises JournalAway, JournalRefused;
-        NodeStopped if another command has done so.
+    async def recorded_slots(self, report: Callable[[str], None]) -> SlotMap | None:
+        """Return the recorded slots, None where nobody has recorded any. Raises as `kept_slots`."""
+        kept = await self._asked(lambda session: session.fact(_SLOTS), report)
+        return None if kept is None else _slots_of(kept)
+
+    async def record_slots(
+        self, before: SlotMap, after: SlotMap, report: Callable[[str], None]
+    ) -> None:
+        """Write down that the states are of other slots. Raises JournalRefused; NodeStopped if the
+        record is neither the one before nor the one to write.
         """
-        recorded = await self.fact(_SLOTS)
-        if recorded is None or _slots_of(recorded) != before:
-            raise NodeStopped(f"the keyspace has other slots than {before}: run this again")
-        await self.replace_fact(_SLOTS, recorded, slots_as_text(after))
+        recorded = await self.recorded_slots(report)
+        if recorded not in (before, after, None):
+            raise NodeStopped(f"the keyspace has {recorded}, not {before}: run this again")
+        await self.write_fact(_SLOTS, slots_as_text(after), report)
 
     async def has_state(self, report: Callable[[str], None]) -> bool:
         """Return True if the first slot had an owner. Raises as `journal`."""

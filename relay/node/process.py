@@ -82,11 +82,14 @@ class RelayProcess:
         admin_host: str = LOOPBACK,
         admin_afar: AdminAfar | None = None,
         ledger_writers: FileWriters | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """`files` are watched for a changed mesh, if given. The admin port (0: a free one) is open
         at loopback addresses, and at `admin_afar` for other machines. `ledger_writers` are shared
-        by the nodes and closed in the end.
+        by the nodes and closed in the end. `check` raises NodeStopped if the folders, which are
+        this process's by then, are not to be used.
         """
+        self._check = check
         self._ledger_writers = ledger_writers or FileWriters()
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
@@ -111,6 +114,7 @@ class RelayProcess:
         with ExitStack() as held:
             for node in self._nodes:
                 held.enter_context(only_process(node.folder))
+            self._check()
             await self._run_alone()
 
     async def _run_alone(self) -> None:

@@ -54,6 +54,7 @@ class Carrying:
     site: str
     change: SlotChange
     former: Sequence[FormerState]
+    now_ms: int
     random_bytes: Callable[[int], bytes]
 
     def into(self, slot: int, state: NodeState) -> None:
@@ -96,7 +97,7 @@ class Carrying:
         for slot, former in enumerate(self.former):
             state_id = (former.state.get("state_id") or b"").hex()
             rows = former.state.next_row(Stage.DELIVERED)
-            found.append(FormerLedger(slot, state_id, rows))
+            found.append(FormerLedger(slot, state_id, rows, self.now_ms))
         return found
 
     def _last_seen(self) -> Mapping[tuple[str, bytes], int]:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dedup.store import Store
+from dedup.store import Store, StoreFailed
 from federation import durable_file
 from federation.mesh import Mesh
 from federation.slots import SlotMap
@@ -28,9 +28,20 @@ from relay.ledger.rows import ended_rows
 from relay.ledger_export import LedgerExport
 from relay.node.bindings import check_versions
 from relay.node.machine import open_store
-from relay.node.site_folder import LEDGER, MEMBERS, MOVED, RESLOT, REVISIONS, STATE, slot_folder
+from relay.node.site_folder import (
+    LEDGER,
+    MEMBERS,
+    MOVED,
+    RESLOT,
+    REVISIONS,
+    SLOTS,
+    STATE,
+    slot_folder,
+)
 from relay.node.slot_record import kept_slots, record_slots, slots_as_text, slots_of_text
+from relay.node.start import NodeStopped
 from relay.operator.gaps import GAPS_FILE
+from relay.operator.gaps import ORDERS as GAP_ORDERS
 from relay.operator.holds import DRAINED_FILE, read_holds, write_holds
 from relay.reslot.carried_memory import Progress, carry_memory, exchanges_by_prefix
 from relay.reslot.carried_state import Carrying, FormerState
@@ -98,6 +109,8 @@ class Reslotting:
         carried = 0
         if not _is_built(self.folder):
             if why := self.why_not_quiesced(change):
+                if not self._has_ended_one(change):
+                    (self.folder / RESLOT).unlink(missing_ok=True)  # by one that was cut short
                 self.go_on()
                 raise ReslotRefused(why)
             self._mark(change, is_built=False)
@@ -157,6 +170,19 @@ class Reslotting:
                 store.close()
         return ""
 
+    def _has_ended_one(self, change: SlotChange) -> bool:
+        """Return True if a former state has its last ledger rows."""
+        for slot in range(change.former.count):
+            folder = slot_folder(self.folder, slot) / STATE
+            if folder.exists():
+                store = open_store(folder)
+                try:
+                    if NodeState(store).get(_ENDED) is not None:
+                        return True
+                finally:
+                    store.close()
+        return False
+
     async def _end_books(self, slot: int) -> None:
         """Write a former state's last ledger rows, and export all rows."""
         folder = slot_folder(self.folder, slot)
@@ -198,6 +224,7 @@ class Reslotting:
                 site=self.site,
                 change=change,
                 former=states,
+                now_ms=self.now_ms(),
                 random_bytes=self.random_bytes,
             )
             for slot, store in enumerate(new):
@@ -207,6 +234,9 @@ class Reslotting:
             self._begin_folder(slot)
         for slot in range(change.new.count):
             durable_file.sync(slot_folder(self.folder, slot))
+        for folder in (self.folder / SLOTS, self.folder):
+            if folder.exists():
+                durable_file.sync(folder)
         return carried
 
     def _open(self, opened: ExitStack, count: int, name: str) -> list[Store]:
@@ -233,6 +263,7 @@ class Reslotting:
         folder = slot_folder(self.folder, slot)
         for stale in (GAPS_FILE, DRAINED_FILE, MOVED):
             (folder / stale).unlink(missing_ok=True)
+        shutil.rmtree(folder / GAP_ORDERS, ignore_errors=True)
         files = [self.folder / MEMBERS, *(self.folder / REVISIONS).glob("*.json")]
         for file in filter(Path.exists, files):
             copy = folder / file.relative_to(self.folder)
@@ -243,6 +274,8 @@ class Reslotting:
         """Put a built state in its place, unless it is there."""
         folder = slot_folder(self.folder, slot)
         if not (folder / _NEXT).exists():
+            if not (folder / STATE).exists():
+                raise StoreFailed(f"find {folder / _NEXT}", "put it back from a copy")
             return
         shutil.rmtree(folder / STATE, ignore_errors=True)
         crash_points.reach("reslot.placing")
@@ -251,17 +284,26 @@ class Reslotting:
 
 
 def change_under_way(folder: Path) -> SlotChange | None:
-    """Return the change that was begun in a node's folder, or None."""
-    try:
-        content = json.loads((folder / RESLOT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    former, new = (slots_of_text(json.dumps(content[name])) for name in ("former", "new"))
-    return SlotChange(former, new)
+    """Return the change that was begun in a node's folder, or None. Raises NodeStopped for a
+    damaged file.
+    """
+    mark = _mark_of(folder)
+    return None if mark is None else mark[0]
 
 
 def _is_built(folder: Path) -> bool:
+    mark = _mark_of(folder)
+    return mark is not None and mark[1]
+
+
+def _mark_of(folder: Path) -> tuple[SlotChange, bool] | None:
+    """Return the change that was begun, and whether its states are built."""
+    file = folder / RESLOT
     try:
-        return bool(json.loads((folder / RESLOT).read_text(encoding="utf-8"))["is_built"])
+        content = json.loads(file.read_text(encoding="utf-8"))
+        former, new = (slots_of_text(json.dumps(content[name])) for name in ("former", "new"))
+        return SlotChange(former, new), bool(content["is_built"])
     except FileNotFoundError:
-        return False
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise NodeStopped(f"{file} cannot be read: {error!r}; put it back from a copy") from error

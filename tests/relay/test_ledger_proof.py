@@ -264,7 +264,7 @@ class SitesOfSlots:
         rows = self.former.state.next_row(Stage.DELIVERED)
         present = Site(self.folder / "2", b"\xcd" * 16)
         commit = Commit()
-        with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), rows)])
+        with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), rows, NOON_MS)])
         present.state.write(commit)
         present.proof = LedgerProof(
             present.state, self.folder / "2", lambda slot: self.folder / str(slot)
@@ -305,7 +305,27 @@ async def test_the_first_slot_s_former_state_was_not_lost(tmp_path: Path) -> Non
     with pytest.raises(LedgerUnreadable, match="made anew"):
         await again.delivered(sought(3))
     commit = Commit()
-    with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), 1)])
+    with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), 1, NOON_MS)])
     again.state.write(commit)
     again.proof = LedgerProof(again.state, tmp_path / "0", lambda slot: tmp_path / str(slot))
     assert await again.delivered(sought(1), sought(3)) == {sought(1)}
+
+
+async def test_a_former_ledger_from_before_the_message_may_be_gone(tmp_path: Path) -> None:
+    slots = SitesOfSlots(tmp_path)
+    slots.former.add(row(Outcome.DELIVERED))
+    present = await slots.change()
+    for file in (tmp_path / "0").glob("date=*/*.parquet"):
+        file.unlink()
+    assert await present.delivered(sought(1), since_ms=NOON_MS + 2 * DAY_MS) == set()
+
+
+async def test_what_the_former_slot_s_next_state_exports_is_no_lost_predecessor(
+    tmp_path: Path,
+) -> None:
+    slots = SitesOfSlots(tmp_path)
+    slots.former.add(row(Outcome.DELIVERED))
+    present = await slots.change()
+    again = Site(tmp_path / "0", b"\xef" * 16)
+    await again.exported(row(Outcome.DELIVERED, first=5, recorded_ms=NOON_MS + DAY_MS))
+    assert await present.delivered(sought(1), sought(3)) == {sought(1)}

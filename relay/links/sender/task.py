@@ -97,7 +97,7 @@ class LinkSenderTask:
     @property
     def lag(self) -> Lag:
         """Messages and bytes that the receiver does not have yet, and their age."""
-        messages, nbytes = self._writer.lag(self.machine.place)
+        messages, nbytes = self._writer.lag(self._waits_from)
         appended = self._writer.counts.appended_messages
         return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
 
@@ -105,6 +105,11 @@ class LinkSenderTask:
     def done_to(self) -> Place:
         """Place up to which the receiver has everything, or was never to get it."""
         return self.machine.place or just_before(self._began or 0)
+
+    @property
+    def _waits_from(self) -> Place | None:
+        """Place behind which the log's batches may be due; None: all of the log."""
+        return self.machine.place or (just_before(self._began) if self._began else None)
 
     @property
     def blocked(self) -> bool:

@@ -2,196 +2,44 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+import shutil
 
 import pytest
 
-from dedup.barrier import Barrier, Verdict
+from dedup.barrier import Verdict
 from dedup.identity import scope_prefix
-from dedup.keys import place_prefix, places_of
-from dedup.store import Changes
-from federation.mesh import Mesh
-from federation.mesh_file import load_mesh
+from dedup.store import Changes, StoreFailed
 from federation.slots import ONE_SLOT, SlotMap
 from relay import crash_points
-from relay.batches.batch import EVERY_SITE, BatchName, Flow, Place, Predecessor, Series
+from relay.batches.batch import BatchName, Flow
 from relay.batches.name_set import NameSet
-from relay.ledger.file_writer import FileWriters
-from relay.ledger.rows import Event, LedgerRow, Stage
+from relay.ledger.rows import Event, Stage
 from relay.ledger_proof import FormerLedger, former_ledgers
-from relay.log.recent_names import RecentNames
-from relay.log.snapshot import LogSnapshot
-from relay.node.bindings import StateLinkMemory, StateLogMemory, StatePackedLedger
-from relay.node.machine import SystemClock, open_store
+from relay.node.bindings import StateLinkMemory, StatePackedLedger
+from relay.node.machine import SystemClock
 from relay.node.site_folder import MEMBERS, MOVED, RESLOT, REVISIONS, SLOT_MAP, STATE, slot_folder
-from relay.node.slot_record import keep_slots, kept_slots, record_slots
-from relay.node.start import NodeStopped
-from relay.operator.holds import Holds, read_holds, write_holds
+from relay.node.slot_record import keep_slots, kept_slots
+from relay.node.start import RECOVERED_PAST, NodeStopped
+from relay.operator.holds import Holds, read_holds
 from relay.packing.packer_record import Acked, PackerRecord
-from relay.reslot.reslotting import ReslotRefused, Reslotting
-from relay.state.flow_state import FlowState
-from relay.state.node_state import STATE as STATE_TABLE
-from relay.state.node_state import Commit, NodeState
-
-MESH = """\
-mesh: m
-topology: custom
-links: [{from: a, to: b, both: true}]
-exchanges: [{name: orders}, {name: prices}, {name: news}]
-sites: {a: {}, b: {}}
-"""
-EXCHANGES = ("orders", "prices", "news")
-FOUR = SlotMap(4, {"orders": 0, "prices": 2, "news": 3})
-TWO = SlotMap(2, {"orders": 1, "prices": 1, "news": 0})
-WINDOW_MS = 3_600_000
-RUN = b"run of b"
-NOW_MS = 1_700_000_000_000
-
-
-class Died(Exception):
-    """End of a change at a crash point."""
-
-
-def series(exchange: str) -> Series:
-    return Series("b", RUN, exchange, 0, EVERY_SITE)
-
-
-def key(exchange: str, number: int) -> bytes:
-    return scope_prefix(exchange, None) + number.to_bytes(16)
-
-
-def places(exchange: str) -> list[bytes]:
-    return places_of(place_prefix(exchange.encode()), 0, 5)
-
-
-class KeptState:
-    """State of a slot, open until left."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = open_store(folder / STATE)
-        self.state = NodeState(self.store)
-        self.barrier = Barrier(self.store, WINDOW_MS, meta_table=STATE_TABLE)
-
-    def __enter__(self) -> KeptState:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.store.close()
-
-    def verdicts(self, exchange: str) -> set[Verdict]:
-        """Judge messages of an exchange that were delivered before the change."""
-        keys = [key(exchange, number) for number in range(5)]
-        judged = self.barrier.judge(object(), keys, [b"8 bytes."] * 5, [b"elsewhere."] * 5)
-        self.barrier.release(judged)
-        return set(judged.verdicts)
-
-    def settled(self) -> set[str]:
-        return {one.exchange for one in self.state.load().settled.series() if one.exchange}
-
-    def log(self) -> LogSnapshot:
-        kept = StateLogMemory(self.state).load()
-        assert kept is not None
-        return LogSnapshot.decode(kept)
-
-
-def recent_of(exchanges: list[str]) -> RecentNames:
-    recent = RecentNames()
-    for number, exchange in enumerate(exchanges):
-        recent.read_back(BatchName(series(exchange), 4), 100 + number, 1, 1, known=False)
-    return recent
-
-
-def deliver(kept: KeptState, exchange: str) -> None:
-    """Write what a slot has of an exchange: delivered messages, names, a flow, and ledger rows."""
-    commit, names = Commit(), NameSet()
-    names.add_range(series(exchange), 0, 5)
-    commit.settled(names, names.series())
-    place = Place(100, BatchName(series(exchange), 4))
-    commit.flow(Flow("b", exchange, 0), FlowState(place, 1))
-    commit.row(LedgerRow(Stage.DELIVERED, NOW_MS, origin="b", exchange=exchange))
-    keys = [key(exchange, number) for number in range(5)]
-    judged = kept.barrier.judge(object(), keys, [b"8 bytes."] * 5, places(exchange))
-    kept.barrier.commit(judged, commit.changes)
-    kept.state.write(commit)
-
-
-@dataclass
-class Site:
-    """Folder of a site whose node has ended quiesced."""
-
-    folder: Path
-    mesh: Mesh
-    writers: FileWriters
-
-    def make(self, slots: SlotMap) -> None:
-        (self.folder / REVISIONS).mkdir(parents=True)
-        (self.folder / REVISIONS / "r1.json").write_text("{}")
-        (self.folder / MEMBERS).write_text('{"format": 1}')
-        record_slots(self.folder, slots)
-        write_holds(self.folder, Holds(quiescing=True, links=frozenset({"a-b"})))
-        for slot in range(slots.count):
-            self._make_state(slot, [name for name in EXCHANGES if slots.of(name) == slot])
-
-    def _make_state(self, slot: int, exchanges: list[str]) -> None:
-        with self.kept(slot) as kept:
-            kept.state.begin(b"state of slot %03d" % slot)
-            kept.barrier.rotate_if_due(NOW_MS + slot)
-            for exchange in exchanges:
-                deliver(kept, exchange)
-            recent = recent_of(exchanges)
-            logged = NameSet()
-            for exchange in exchanges:
-                logged.add_range(series(exchange), 0, 5)
-            log = LogSnapshot(b"log", logged, recent.encoded_blocks(), (), {("b", RUN): NOW_MS})
-            StateLogMemory(kept.state).save(log.encode())
-            commit = Commit()
-            record = PackerRecord(b"own run.", 9, "boot", b"log", 3, 2, {"orders": Acked(RUN, 1)})
-            commit.put(StatePackedLedger.KEY, record.encode())
-            commit.position("deliverer", recent.checked)
-            commit.void("b", [Predecessor(b"ended%03d" % slot, 7)])
-            kept.state.end(commit, is_quiesced=True)
-
-    def kept(self, slot: int) -> KeptState:
-        return KeptState(slot_folder(self.folder, slot))
-
-    def reslotting(self, slots: SlotMap) -> Reslotting:
-        sites = {**self.mesh.sites, "a": replace(self.mesh.sites["a"], slots=slots)}
-        numbers = itertools.count(1)
-        return Reslotting(
-            folder=self.folder,
-            site="a",
-            mesh=replace(self.mesh, sites=sites),
-            now_ms=lambda: NOW_MS + 1000,
-            random_bytes=lambda size: next(numbers).to_bytes(size),
-            ledger_writers=self.writers,
-        )
-
-    async def change(self, slots: SlotMap) -> int:
-        return await self.reslotting(slots).run(lambda keys: None)
-
-    def rows(self, slot: int) -> list[tuple[str, str]]:
-        """Return state and event of each delivered row in a slot's files, in order."""
-        import pyarrow.parquet as pq
-
-        files = (slot_folder(self.folder, slot) / "ledger").glob("date=*/delivered-*.parquet")
-        return [
-            (row["state"], row["event"])
-            for file in sorted(files)
-            for row in pq.ParquetFile(file).read().to_pylist()
-        ]
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    writers = FileWriters()
-    file = tmp_path / "mesh.yaml"
-    file.write_text(MESH)
-    yield Site(tmp_path / "sites" / "a", load_mesh(file), writers)
-    await writers.close()
+from relay.reslot.reslotting import ReslotRefused
+from relay.state.flow_state import Announced, FlowState
+from relay.state.node_state import Commit
+from tests.relay.reslot.former_site import (
+    CUT_POINTS,
+    EXCHANGES,
+    FOUR,
+    NOW_MS,
+    RUN,
+    TWO,
+    WINDOW_MS,
+    Died,
+    Site,
+    deliver,
+    places,
+    series,
+)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +110,9 @@ async def test_the_former_states_end_in_order_in_the_ledger_and_the_new_ones_hav
         assert kept.state.get("state_id") != b"state of slot 000"
         assert former_ledgers(kept.state) == [
             # Its row of the exchange, if it had it, and its last.
-            FormerLedger(slot, (b"state of slot %03d" % slot).hex(), 1 if slot == 1 else 2)
+            FormerLedger(
+                slot, (b"state of slot %03d" % slot).hex(), 1 if slot == 1 else 2, NOW_MS + 1000
+            )
             for slot in range(4)
         ]
         assert kept.state.next_row(Stage.DELIVERED) == 0
@@ -286,7 +136,7 @@ async def test_a_slot_that_begins_has_the_files_of_the_first_and_the_site_goes_o
     keep_slots(site.folder, "a", FOUR)
 
 
-@pytest.mark.parametrize("point", [one for one in crash_points.POINTS if one.startswith("reslot.")])
+@pytest.mark.parametrize("point", CUT_POINTS)
 @pytest.mark.parametrize(("former", "new"), [(ONE_SLOT, FOUR), (FOUR, TWO)])
 async def test_a_change_that_was_cut_short_is_finished_and_no_node_starts_before(
     former: SlotMap, new: SlotMap, point: str, site: Site, monkeypatch: pytest.MonkeyPatch
@@ -372,3 +222,117 @@ async def test_keys_of_nobody_knows_which_exchange_go_to_each_slot(site: Site) -
         with site.kept(slot) as kept:
             judged = kept.barrier.judge(object(), keys, [b"8 bytes."] * 5, [b"elsewhere."] * 5)
             assert set(judged.verdicts) == {Verdict.DUPLICATE}
+
+
+async def test_a_second_change_knows_the_ledgers_and_the_memory_of_the_first(site: Site) -> None:
+    site.make(ONE_SLOT)
+    await site.change(FOUR)
+    for slot in range(4):
+        with site.kept(slot) as kept:
+            kept.state.end(Commit(), is_quiesced=True)
+    await site.change(TWO)
+    with site.kept(1) as kept:
+        assert kept.verdicts("orders") == kept.verdicts("prices") == {Verdict.DUPLICATE}
+        assert kept.verdicts("news") == {Verdict.NEW}
+        first = (b"state of slot 000").hex()
+        ledgers = former_ledgers(kept.state)
+        assert [one.state_id for one in ledgers].count(first) == 1
+        assert len(ledgers) == 5
+
+
+async def test_messages_in_doubt_stay_so_in_another_slot(site: Site) -> None:
+    site.make(ONE_SLOT)
+    in_doubt = Announced(BatchName(series("prices"), 7), 0, 3)
+    with site.kept(0) as kept:
+        commit = Commit()
+        commit.flow(Flow("b", "prices", 0), FlowState(None, 0, (in_doubt,)))
+        kept.state.end(commit, is_quiesced=True)
+    await site.change(FOUR)
+    with site.kept(2) as kept:
+        assert kept.state.load().flows == {
+            Flow("b", "prices", 0): FlowState(intent=(in_doubt,)),
+        }
+
+
+async def test_identities_of_an_origin_and_of_exchanges_out_of_the_file_find_their_slot(
+    site: Site,
+) -> None:
+    site.make(ONE_SLOT)
+    gone = "gone"
+    keys = {
+        "orders": scope_prefix("orders", "b") + bytes(16),
+        gone: scope_prefix(gone, None) + bytes(16),
+    }
+    with site.kept(0) as kept:
+        commit, names = Commit(), NameSet()
+        names.add_range(series(gone), 0, 1)
+        commit.settled(names, names.series())
+        for key_of in keys.values():
+            commit.changes.put("barrier.a", key_of, b"8 bytes.elsewhere.")
+        kept.state.end(commit, is_quiesced=True)
+    new = SlotMap(4, {**FOUR.place, gone: 1})
+    await site.change(new)
+    for slot in range(4):
+        with site.kept(slot) as kept:
+            for exchange, key_of in keys.items():
+                found = kept.store.get("barrier.a", key_of) is not None
+                assert found == (new.of(exchange) == slot), (slot, exchange)
+
+
+async def test_a_mark_up_to_which_a_log_was_eaten_stays_with_the_log(site: Site) -> None:
+    site.make(TWO)
+    with site.kept(0) as kept:
+        commit = Commit()
+        commit.put(RECOVERED_PAST, b"77")
+        kept.state.end(commit, is_quiesced=True)
+    await site.change(FOUR)
+    for slot in range(4):
+        with site.kept(slot) as kept:
+            assert kept.state.get(RECOVERED_PAST) == (b"77" if slot == 0 else None)
+
+
+async def test_a_change_that_began_and_was_never_due_is_over_once_it_is_refused(
+    site: Site,
+) -> None:
+    site.make(FOUR)
+    with site.kept(2) as kept:
+        kept.state.end(Commit())
+    (site.folder / RESLOT).write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "former": {"count": 4, "place": dict(FOUR.place)},
+                "new": {"count": 2, "place": dict(TWO.place)},
+                "is_built": False,
+            }
+        )
+    )
+    with pytest.raises(ReslotRefused, match="slot 2 did not end quiesced"):
+        await site.change(TWO)
+    keep_slots(site.folder, "a", FOUR)
+
+
+async def test_a_damaged_note_of_a_change_is_said(site: Site) -> None:
+    site.make(FOUR)
+    (site.folder / RESLOT).write_text("{")
+    with pytest.raises(NodeStopped, match=r"reslot.json cannot be read"):
+        await site.change(TWO)
+
+
+async def test_a_new_state_that_is_gone_is_not_taken_for_one_in_its_place(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.make(ONE_SLOT)
+
+    def dies(reached: str) -> None:
+        if reached == "reslot.built":
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crash_points, "reach", dies)
+        with pytest.raises(Died):
+            await site.change(FOUR)
+    shutil.rmtree(slot_folder(site.folder, 2) / "state.reslotted")
+    with pytest.raises(StoreFailed, match="put it back from a copy"):
+        await site.change(FOUR)
+    assert (site.folder / RESLOT).exists()
