@@ -70,7 +70,7 @@ class FormerLedger(NamedTuple):
 
     slot: int
     state_id: str
-    """In hexadecimal digits."""
+    """ID of the state, in hexadecimal digits."""
     rows: int
     """Number of its delivered rows, all of which were exported."""
     ended_ms: int

@@ -51,6 +51,8 @@ from relay.state.node_state import StateError
 
 POLL_S = 0.5
 _EVERY_KEYS = 1_000_000
+_WRITER_LINGERS_S = 10.0
+"""Time for which the process that writes ledger files waits for the next slot's."""
 _NOT_CHANGED = (
     *(ReslotRefused, NodeStopped, StoreError, StateError, ExportFailed, HoldsBroken, OSError),
     *(AddressError, PasswordMissing),
@@ -104,7 +106,7 @@ def reslot(
         mesh=_cut(mesh, site, wanted),
         now_ms=lambda: time.time_ns() // 1_000_000,
         random_bytes=os.urandom,
-        ledger_writers=FileWriters(),
+        ledger_writers=FileWriters(_WRITER_LINGERS_S),
     )
     book = address_book_or_exit(mesh, state)
     one = reslot_site(reslotting, lambda: book)

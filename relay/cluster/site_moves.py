@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dedup.journal.slot_taking import until_known
 from federation.slots import ONE_SLOT, SlotMap
@@ -24,13 +25,15 @@ from relay.cluster.moving import (
     reserve,
 )
 from relay.cluster.shared_orders import ORDERS
-from relay.cluster.site_servers import SharedServers
 from relay.node.site_folder import MOVED, RESLOT, STATE
 from relay.node.slot_record import keep_slots, kept_slots, record_slots
 from relay.operator.holds import HOLDS_FILE
 from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
 from relay.reslot.slot_change import SlotChange
 from relay.retry import Backoff
+
+if TYPE_CHECKING:
+    from relay.cluster.site_servers import SharedServers
 
 _POLL_S = 0.05
 _MOVING = (MOVING_IN, MOVING_OUT, MOVED_OUT)

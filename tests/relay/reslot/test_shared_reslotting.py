@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -21,12 +21,14 @@ from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.moving import MOVED_IN, MOVED_OUT, MoveRefused, move_in, move_out
 from relay.cluster.shared_orders import ORDERS
 from relay.cluster.site_moves import SharedReslotting, move_access
-from relay.cluster.site_servers import SharedServers
 from relay.node.site_folder import RESLOT
 from relay.operator.holds import Holds, read_holds
 from relay.reslot.reslotting import ReslotRefused
 from relay.state.node_state import TABLES, Commit
 from tests.relay.reslot.former_site import EXCHANGES, FOUR, TWO, Died, Site
+
+if TYPE_CHECKING:
+    from relay.cluster.site_servers import SharedServers
 
 OTHER = SlotMap(3, {"orders": 2})
 
@@ -88,14 +90,14 @@ class SharedSite:
         self.site.make(self.former)
         self.servers.slots = self.former
         accesses = [
-            await move_access(cast(SharedServers, self.servers), slot, print)
+            await move_access(cast("SharedServers", self.servers), slot, print)
             for slot in range(self.former.count)
         ]
         await move_in(self.site.folder, accesses, lambda keys: None)
         return self
 
     def reslotting(self, new: SlotMap) -> SharedReslotting:
-        servers = cast(SharedServers, self.servers)
+        servers = cast("SharedServers", self.servers)
         return SharedReslotting(self.site.reslotting(new), servers, print)
 
     async def change(self, new: SlotMap) -> int:
@@ -129,7 +131,7 @@ class SharedSite:
             assert await self.servers.owner(slot) == MOVED_IN
         assert self.servers.slots == slots
         accesses = [
-            await move_access(cast(SharedServers, self.servers), slot, print)
+            await move_access(cast("SharedServers", self.servers), slot, print)
             for slot in range(slots.count)
         ]
         await move_out(self.site.folder, accesses, lambda keys: None)
@@ -148,8 +150,13 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize(("former", "new"), [(TWO, FOUR), (FOUR, ONE_SLOT)])
+CUTS = [
+    *((TWO, FOUR, point) for point in POINTS),
+    *((FOUR, ONE_SLOT, point) for point in ("reslot.placing", "reslot.shared", "move.given")),
+]
+
+
+@pytest.mark.parametrize(("former", "new", "point"), CUTS)
 async def test_a_change_that_was_cut_short_is_finished_and_no_slot_is_anybody_s_before(
     former: SlotMap, new: SlotMap, point: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,8 +171,15 @@ async def test_a_change_that_was_cut_short_is_finished_and_no_slot_is_anybody_s_
     await shared.has(new)
 
 
-@pytest.mark.parametrize("point", ["reslot.ended", "reslot.built", "reslot.placing", "reslot.here"])
-@pytest.mark.parametrize("second", [TWO, OTHER])
+@pytest.mark.parametrize(
+    ("point", "second"),
+    [
+        ("reslot.ended", TWO),
+        ("reslot.placing", OTHER),
+        ("reslot.here", TWO),
+        ("reslot.here", OTHER),
+    ],
+)
 async def test_nothing_else_is_done_before_a_change_that_was_cut_short(
     second: SlotMap, point: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +209,7 @@ async def test_states_of_which_something_was_under_way_go_back(site: Site) -> No
     shared = SharedSite(site, TWO)
     shared.servers.slots = TWO
     accesses = [
-        await move_access(cast(SharedServers, shared.servers), slot, print) for slot in range(2)
+        await move_access(cast("SharedServers", shared.servers), slot, print) for slot in range(2)
     ]
     await move_in(site.folder, accesses, lambda keys: None)
     with pytest.raises(ReslotRefused, match="slot 1 did not end quiesced"):
