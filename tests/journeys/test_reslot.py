@@ -101,10 +101,11 @@ async def test_slots_are_not_changed_while_a_neighbour_lags_and_the_site_goes_on
     code, said = await isthmus(mesh, "pause", "--link", "paris-tokyo")
     assert code == 0, said
     await traffic.more(300)
-    code, said = await isthmus(mesh, "reslot", "paris", "--slots", "4", "--within", "3s")
+    code, said = await isthmus(mesh, "reslot", "paris", "--slots", "4", "--within", "10s")
     assert code == 1
-    assert "it is not quiet within 3s" in said
-    assert "that tokyo does not have yet; it goes on as before" in said
+    assert "it is not quiet within 10s" in said
+    assert "that tokyo does not have yet" in said
+    assert "it goes on as before" in said
     code, said = await isthmus(mesh, "resume", "--link", "paris-tokyo")
     assert code == 0, said
     await mesh.running()
