@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import typer
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.progress import Progress
@@ -21,6 +22,21 @@ def page() -> Console:
     """Return standard output's console: the terminal's width, or a wide page for a file or pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=PAGE_COLUMNS)
+
+
+def key_progress(site: str, every: int) -> Callable[[int], None]:
+    """Return a callback that prints on standard error how many keys of a site have moved, after
+    each `every` of them.
+    """
+    shown = 0
+
+    def progress(keys: int) -> None:
+        nonlocal shown
+        if keys - shown >= every:
+            shown = keys
+            typer.echo(f"{site}: {keys} keys", err=True)
+
+    return progress
 
 
 QUIET_S = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -21,7 +21,7 @@ from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
 from relay.reslot.slot_change import SlotChange
 
 if TYPE_CHECKING:
-    from relay.cluster.site_moves import SharedReslotting
+    from relay.cluster.shared_reslotting import SharedReslotting
 
 _POLL_S = 0.5
 _REACHED_WITHIN_S = 30.0
@@ -135,8 +135,8 @@ class SiteOfSharedStates:
         site = self.reslotting.site
         try:
             from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-            from relay.cluster.moving import MoveRefused
-            from relay.cluster.site_moves import SharedReslotting, until_connected
+            from relay.cluster.moving import MoveRefused, until_connected
+            from relay.cluster.shared_reslotting import SharedReslotting
             from relay.cluster.site_servers import SharedServers, cluster_of
         except ImportError as error:
             exit_without_cluster_parts(site, error)
@@ -210,8 +210,8 @@ class SiteOfSharedStates:
             return asyncio.run(run())
 
 
-def reslot_site(reslotting: Reslotting, book: Callable[[], AddressBook]) -> ReslotSite:
-    """Return the site of a change, by its mesh. `book` returns the addresses of the site."""
+def reslot_site(reslotting: Reslotting, book: AddressBook) -> ReslotSite:
+    """Return the site of a change, by its mesh."""
     if reslotting.mesh.sites[reslotting.site].nodes is None:
         return SiteOfOneNode(reslotting)
-    return SiteOfSharedStates(reslotting, book())
+    return SiteOfSharedStates(reslotting, book)

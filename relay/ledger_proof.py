@@ -87,7 +87,7 @@ def former_ledgers(state: NodeState) -> list[FormerLedger]:
     return [] if kept is None else [FormerLedger(*one) for one in json.loads(kept)]
 
 
-def with_former_ledgers(commit: Commit, ledgers: Iterable[FormerLedger]) -> None:
+def put_former_ledgers(commit: Commit, ledgers: Iterable[FormerLedger]) -> None:
     """Give a state the ledgers from before."""
     commit.put(_FORMER, json.dumps([*dict.fromkeys(ledgers)]).encode())
 
@@ -97,13 +97,11 @@ class LedgerProof:
     former slots, whose folders `folder_of` returns.
     """
 
-    def __init__(
-        self, state: NodeState, folder: Path, folder_of: Callable[[int], Path] | None = None
-    ) -> None:
+    def __init__(self, state: NodeState, folder: Path, folder_of: Callable[[int], Path]) -> None:
         self._state = state
         self._folder = folder
-        self._former = former_ledgers(state) if folder_of is not None else []
-        self._folders = {one.slot: folder_of(one.slot) for one in self._former if folder_of}
+        self._former = former_ledgers(state)
+        self._folders = {one.slot: folder_of(one.slot) for one in self._former}
         self._expected: list[_Expected] = []
 
     async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:

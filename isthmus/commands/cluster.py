@@ -14,6 +14,7 @@ from dedup.store import StoreError
 from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
 from federation.wording import counted
+from isthmus.display import key_progress
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -86,8 +87,13 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     folder, slots = site_folder(state, site), mesh.sites[site].slots
     try:
         from relay.cluster.coordination import CoordinationAway, CoordinationRefused
-        from relay.cluster.moving import MoveRefused, check_move_in, move_in
-        from relay.cluster.site_moves import move_access, until_connected
+        from relay.cluster.moving import (
+            MoveRefused,
+            check_move_in,
+            move_access,
+            move_in,
+            until_connected,
+        )
         from relay.cluster.site_servers import SharedServers, cluster_of
         from relay.node.process import only_process
         from relay.node.slot_record import check_slots, keep_slots, record_slots
@@ -110,7 +116,7 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
                 await check_move_in(folder, accesses)
             kept = await servers.kept_slots(slots, waits)
             check_slots(site, slots, kept, "the states in its cluster")
-            return await move(folder, accesses, _progress_of(site))
+            return await move(folder, accesses, key_progress(site, _EVERY_KEYS))
 
     moved, reason = 0, ""
     try:
@@ -130,16 +136,3 @@ def _move(file: Path, site: str, state: Path, move: Move) -> int:
     if reason:
         exit_with(f"{site}: not moved: {reason}", EXIT_FAULT)
     return moved
-
-
-def _progress_of(site: str) -> Callable[[int], None]:
-    """Return a callback that prints the number of keys now and then."""
-    shown = 0
-
-    def progress(keys: int) -> None:
-        nonlocal shown
-        if keys - shown >= _EVERY_KEYS:
-            shown = keys
-            typer.echo(f"{site}: {keys} keys", err=True)
-
-    return progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from federation.mesh_file.quantities import BadDuration, parse_duration, show_du
 from federation.names import Names
 from federation.slots import MOST_SLOTS, SlotMap
 from federation.wording import counted
+from isthmus.display import key_progress
 from isthmus.hold_orders import hold
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
@@ -109,7 +110,7 @@ def reslot(
         ledger_writers=FileWriters(_WRITER_LINGERS_S),
     )
     book = address_book_or_exit(mesh, state)
-    one = reslot_site(reslotting, lambda: book)
+    one = reslot_site(reslotting, book)
     try:
         change = one.find_change()
         if not one.is_under_way():
@@ -123,7 +124,7 @@ def reslot(
             else:
                 one.check_ended()
                 _prepare(book, site, one, change)
-        moved = one.run(_progress_of(site))
+        moved = one.run(key_progress(site, _EVERY_KEYS))
     except _NOT_CHANGED as error:
         exit_with(f"{site}: its slots are not changed: {error}", EXIT_FAULT)
     typer.echo(f"{site} has {wanted} now, {counted(moved, 'key')} moved")
@@ -218,19 +219,6 @@ async def _prepare_broker(book: AddressBook, site: str, change: SlotChange) -> N
                 await declarer.delete(Names(book.mesh.name, slot).log)
     except (AMQPException, OSError) as error:
         raise ReslotRefused(f"its broker: {error or type(error).__name__}") from error
-
-
-def _progress_of(site: str) -> Callable[[int], None]:
-    """Return a callback that prints the number of keys now and then."""
-    shown = 0
-
-    def progress(keys: int) -> None:
-        nonlocal shown
-        if keys - shown >= _EVERY_KEYS:
-            shown = keys
-            typer.echo(f"{site}: {keys} keys", err=True)
-
-    return progress
 
 
 def _limit_or_exit(within: str) -> float:

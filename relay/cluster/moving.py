@@ -11,12 +11,16 @@ moved.json      {"format": 1, "to": "the journal of the site's cluster", "is_the
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import random
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dedup.journal.journal import ROW_BYTES, Journal, Owner, Ownership
 from dedup.journal.journaled_store import JournaledStore
@@ -31,7 +35,11 @@ from relay.node.shared_files import drop_files, put_file, write_files
 from relay.node.site_folder import MEMBERS, MOVED, REVISIONS, STATE, slot_folder
 from relay.operator.gaps import GAPS_FILE
 from relay.operator.holds import HOLDS_FILE
+from relay.retry import Backoff
 from relay.state.node_state import POINT_TABLES, TABLES, VERSION_AT, Commit, NodeState
+
+if TYPE_CHECKING:
+    from relay.cluster.site_servers import SharedServers
 
 MOVING_IN = "(`isthmus cluster begin` was not finished: run it again)"
 MOVED_IN = "isthmus cluster begin"
@@ -40,6 +48,7 @@ MOVED_OUT = "(`isthmus cluster end` has moved it into one node's folder)"
 _WORK = "moving"
 """Folder of a move's copy of the journal, below the site's; of no worth once the move has ended."""
 _ARRIVING = "state.arriving"
+_POLL_S = 0.05
 
 Progress = Callable[[int], None]
 """Callback with the number of keys moved so far."""
@@ -55,6 +64,28 @@ class MoveAccess:
     coordination: Coordination
     run: Callable[[], bytes]
     retry: Callable[[int], Awaitable[None]]
+
+
+async def until_connected(servers: SharedServers) -> None:
+    """Wait until ZooKeeper is reached. Raises CoordinationRefused."""
+    coordination = servers.coordination()
+    while coordination.steady_since is None:
+        await asyncio.sleep(_POLL_S)
+
+
+async def move_access(
+    servers: SharedServers, slot: int, report: Callable[[str], None]
+) -> MoveAccess:
+    """Return a move's way to a slot's journal. `report` is called with what is waited for. Raises
+    JournalRefused.
+    """
+    backoff = Backoff(0.1, 2.0, random.random)
+    return MoveAccess(
+        journal=await servers.journal(slot, report),
+        coordination=servers.coordination(),
+        run=lambda: os.urandom(16),
+        retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
+    )
 
 
 class MoveRefused(Exception):

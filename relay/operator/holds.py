@@ -189,12 +189,11 @@ class Leaving:
     def waiting(self) -> list[str]:
         """Reasons why the site is not drained, in words; empty if there are none."""
         reasons = []
-        if self.keeps_egress:
-            pass
-        elif self.egress < 0:
+        egress = 0 if self.keeps_egress else self.egress
+        if egress < 0:
             reasons.append("how much waits in its egress queues is not known")
-        elif self.egress:
-            reasons.append(f"{counted(self.egress, 'message')} in its egress queues")
+        elif egress:
+            reasons.append(f"{counted(egress, 'message')} in its egress queues")
         if self.in_hand:
             reasons.append(
                 f"{counted(self.in_hand, 'message')} on the way from egress into its log"

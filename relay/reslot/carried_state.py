@@ -16,7 +16,7 @@ from federation.mesh import Mesh
 from relay.batches.batch import Place
 from relay.batches.name_set import NameSet
 from relay.ledger.rows import Stage
-from relay.ledger_proof import FormerLedger, former_ledgers, with_former_ledgers
+from relay.ledger_proof import FormerLedger, former_ledgers, put_former_ledgers
 from relay.log.recent_names import RecentNames
 from relay.log.snapshot import BadSnapshot, LogSnapshot
 from relay.node.bindings import StateLogMemory, StatePackedLedger, link_began
@@ -69,7 +69,7 @@ class Carrying:
             for origin, ended in former.loaded.voids:
                 commit.void(origin, [ended])
         self._flows(slot, commit)
-        with_former_ledgers(commit, self._ledgers())
+        put_former_ledgers(commit, self._ledgers())
         logged = self._names(slot, lambda former: former.log.logged)
         if self.change.keeps_log(slot):
             self._log_kept(slot, commit, logged)

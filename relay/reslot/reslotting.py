@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from dedup.store import Store, StoreFailed
@@ -50,8 +51,19 @@ from relay.state.node_state import Commit, NodeState
 
 _NEXT = f"{STATE}.reslotted"
 _FORMAT = 1
-_ENDED = "ended"
+_BOOKS_CLOSED = "books closed"
 """Key of a state that has its last ledger rows."""
+
+
+class _End(Enum):
+    """End of a former slot's state."""
+
+    NOT_THERE = "not there"
+    UNDER_WAY = "under way"
+    """State of a slot of whose log something may have been under way."""
+    QUIESCED = "quiesced"
+    BOOKS_CLOSED = "books closed"
+    """The state has its last ledger rows, by a change that was cut short."""
 
 
 class ReslotRefused(Exception):
@@ -109,7 +121,7 @@ class Reslotting:
         carried = 0
         if not _is_built(self.folder):
             if why := self.why_not_quiesced(change):
-                if not self._has_ended_one(change):
+                if _End.BOOKS_CLOSED not in self._ends(change):
                     (self.folder / RESLOT).unlink(missing_ok=True)  # by one that was cut short
                 self.go_on()
                 raise ReslotRefused(why)
@@ -152,36 +164,23 @@ class Reslotting:
         something of its log was under way when its node ended; empty if there is none. Raises
         StoreError, StateError.
         """
-        for slot in range(change.former.count):
-            folder = slot_folder(self.folder, slot) / STATE
-            if not folder.exists():
-                return f"there is no state in {folder}"
-            store = open_store(folder)
-            try:
-                state = NodeState(store)
-                check_versions(state)
-                has_ended = state.get(_ENDED) is not None  # by a change that was cut short
-                if not (has_ended or (state.was_clean and state.is_quiesced)):
-                    return (
-                        f"slot {slot} did not end quiesced: start the node with the former slots,"
-                        " and run this while it runs"
-                    )
-            finally:
-                store.close()
+        for slot, end in enumerate(self._ends(change)):
+            if end is _End.NOT_THERE:
+                return f"there is no state in {slot_folder(self.folder, slot) / STATE}"
+            if end is _End.UNDER_WAY:
+                return (
+                    f"slot {slot} did not end quiesced: start the node with the former slots, and"
+                    " run this while it runs"
+                )
         return ""
 
-    def _has_ended_one(self, change: SlotChange) -> bool:
-        """Return True if a former state has its last ledger rows."""
+    def _ends(self, change: SlotChange) -> list[_End]:
+        """Return how the state of each former slot ended."""
+        ends = []
         for slot in range(change.former.count):
             folder = slot_folder(self.folder, slot) / STATE
-            if folder.exists():
-                store = open_store(folder)
-                try:
-                    if NodeState(store).get(_ENDED) is not None:
-                        return True
-                finally:
-                    store.close()
-        return False
+            ends.append(_end_of(folder) if folder.exists() else _End.NOT_THERE)
+        return ends
 
     async def _end_books(self, slot: int) -> None:
         """Write a former state's last ledger rows, and export all rows."""
@@ -189,11 +188,11 @@ class Reslotting:
         store = open_store(folder / STATE)
         try:
             state = NodeState(store)
-            if state.get(_ENDED) is None:
+            if state.get(_BOOKS_CLOSED) is None:
                 commit = Commit()
                 for row in ended_rows(self.now_ms(), "the site's slots were changed"):
                     commit.row(row)
-                commit.put(_ENDED, b"\x01")
+                commit.put(_BOOKS_CLOSED, b"\x01")
                 await state.write_synced(commit)
             export = LedgerExport(state, self.site, folder / LEDGER, self.ledger_writers)
             await export.roll(self.now_ms(), everything=True)
@@ -281,6 +280,19 @@ class Reslotting:
         crash_points.reach("reslot.placing")
         (folder / _NEXT).rename(folder / STATE)
         durable_file.sync(folder)
+
+
+def _end_of(folder: Path) -> _End:
+    """Return how a state ended. Raises StoreError, StateError."""
+    store = open_store(folder)
+    try:
+        state = NodeState(store)
+        check_versions(state)
+        if state.get(_BOOKS_CLOSED) is not None:
+            return _End.BOOKS_CLOSED
+        return _End.QUIESCED if state.was_clean and state.is_quiesced else _End.UNDER_WAY
+    finally:
+        store.close()
 
 
 def change_under_way(folder: Path) -> SlotChange | None:

@@ -17,6 +17,7 @@ from spark_audit.generate.planting import (
     Planting,
     cut,
     in_conflict,
+    leak_at,
     repeat,
     set_outcome,
     set_void,
@@ -195,13 +196,7 @@ def leaked_across_batches(planting: Planting) -> None:
     first, second = two_of(planting, one_origin=True)
     entry = planting.chance.randrange(first.packed.row.count)
     place = repeat(planting, first, second, entry)
-    leak = planting.destination(second)
-    for site, made in second.delivered.items():
-        if site == leak:
-            planting.found("leaked duplicate", first, entry, site)
-        else:
-            set_outcome(made, place, Outcome.DUPLICATE)
-            planting.planted.explained["suppressed"] += 1
+    leak_at(planting, first, entry, second, place, planting.destination(second))
 
 
 def leaked_across_origins(planting: Planting) -> None:

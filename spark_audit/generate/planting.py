@@ -172,6 +172,20 @@ def repeat(planting: Planting, batch: MadeBatch, other: MadeBatch, entry: int) -
     return place
 
 
+def leak_at(
+    planting: Planting, first: MadeBatch, entry: int, second: MadeBatch, place: int, leak: str
+) -> None:
+    """Have a message of the first batch, which stands in the second as well, delivered again at the
+    site `leak`, and suppressed everywhere else.
+    """
+    for site, made in second.delivered.items():
+        if site == leak:
+            planting.found("leaked duplicate", first, entry, site)
+        else:
+            set_outcome(made, place, Outcome.DUPLICATE)
+            planting.planted.explained["suppressed"] += 1
+
+
 def in_conflict(planting: Planting) -> tuple[MadeBatch, int]:
     """Give a message the identity of an earlier one with other content; returns batch and entry."""
     first, second = two_of(planting, one_origin=True)

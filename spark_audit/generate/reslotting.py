@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from federation.slots import SlotMap
-from relay.ledger.rows import Event, LedgerRow, Outcome, Stage, ended_rows
-from spark_audit.generate.planting import Planting, TooFewMessages, repeat, set_outcome, without
+from relay.ledger.rows import Event, LedgerRow, Stage, ended_rows
+from spark_audit.generate.planting import Planting, TooFewMessages, leak_at, repeat, without
 from spark_audit.generate.world import Era, MadeBatch, MadeRow, MadeWorld
 
 EXCHANGES = ("orders", "prices")
@@ -226,13 +226,7 @@ def _repeated(planting: Planting, first: MadeBatch, second: MadeBatch, *, leak: 
     at the site `leak`.
     """
     entry = planting.chance.randrange(first.packed.row.count)
-    place = repeat(planting, first, second, entry)
-    for site, made in second.delivered.items():
-        if site == leak:
-            planting.found("leaked duplicate", first, entry, site)
-        else:
-            set_outcome(made, place, Outcome.DUPLICATE)
-            planting.planted.explained["suppressed"] += 1
+    leak_at(planting, first, entry, second, repeat(planting, first, second, entry), leak)
 
 
 def rows_by_state(

@@ -21,7 +21,7 @@ from relay.ledger_proof import (
     LedgerProof,
     LedgerUnreadable,
     Sought,
-    with_former_ledgers,
+    put_former_ledgers,
 )
 from relay.state.node_state import TABLES, Commit, NodeState
 from tests.virtual_time import run_in_virtual_time
@@ -55,7 +55,7 @@ class Site:
         self.state = NodeState(MemoryStore(TABLES))
         self.state.begin(state_id)
         self.export = LedgerExport(self.state, "tokyo", folder, FileWriters())
-        self.proof = LedgerProof(self.state, folder)
+        self.proof = LedgerProof(self.state, folder, lambda slot: folder)
 
     def add(self, *rows: LedgerRow) -> None:
         commit = Commit()
@@ -264,7 +264,7 @@ class SitesOfSlots:
         rows = self.former.state.next_row(Stage.DELIVERED)
         present = Site(self.folder / "2", b"\xcd" * 16)
         commit = Commit()
-        with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), rows, NOON_MS)])
+        put_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), rows, NOON_MS)])
         present.state.write(commit)
         present.proof = LedgerProof(
             present.state, self.folder / "2", lambda slot: self.folder / str(slot)
@@ -305,7 +305,7 @@ async def test_the_first_slot_s_former_state_was_not_lost(tmp_path: Path) -> Non
     with pytest.raises(LedgerUnreadable, match="made anew"):
         await again.delivered(sought(3))
     commit = Commit()
-    with_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), 1, NOON_MS)])
+    put_former_ledgers(commit, [FormerLedger(0, (b"\xab" * 16).hex(), 1, NOON_MS)])
     again.state.write(commit)
     again.proof = LedgerProof(again.state, tmp_path / "0", lambda slot: tmp_path / str(slot))
     assert await again.delivered(sought(1), sought(3)) == {sought(1)}

@@ -149,7 +149,7 @@ class HeldUp:
         write_ledgers(self.world, self.folder / "sites", at_rows=256)
 
     def why(self, batch: MadeBatch) -> str:
-        """What a trace tells of a batch's message at the site."""
+        """Return the reason that a trace gives for a batch's message at the site."""
         (message,) = trace(
             LedgerSearch.open(str(self.folder / "sites")), [batch.identity(1)]
         ).messages
@@ -160,8 +160,8 @@ class HeldUp:
 
 
 def held_up(folder: Path, *, from_site: bool) -> tuple[HeldUp, list[MadeBatch], list[MadeBatch]]:
-    """Of orders, which change their slot, the last batch before each change is lost, and of prices
-    all behind the second change is on its way.
+    """Lose the last orders before each change, which gives them another slot, and hold up all
+    prices behind the second change.
     """
     made = HeldUp(folder, from_site=from_site)
     lost = [made.flow("orders", era)[-1] for era in (0, 1)]

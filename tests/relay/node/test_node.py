@@ -141,13 +141,13 @@ class Site:
 
     @property
     def was_clean(self) -> bool:
-        """What its state says of the end of its last node."""
+        """True if its last node has ended in order, as its state says."""
         with self.state() as state:
             return state.was_clean
 
     @property
     def is_quiesced(self) -> bool:
-        """What its state says of what its last node left under way."""
+        """True if its last node has left nothing under way, as its state says."""
         with self.state() as state:
             return state.is_quiesced
 

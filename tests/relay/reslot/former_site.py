@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import cast
+
+import pytest
 
 from dedup.barrier import Barrier, Verdict
 from dedup.identity import scope_prefix
@@ -58,6 +60,20 @@ CUT_POINTS = sorted(
 
 class Died(Exception):
     """End of a change at a crash point."""
+
+
+@contextmanager
+def dying_at(point: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a change that the block makes end at a crash point."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crash_points, "reach", reach)
+        with pytest.raises(Died):
+            yield
 
 
 def series(exchange: str) -> Series:

@@ -11,7 +11,6 @@ from dedup.barrier import Verdict
 from dedup.identity import scope_prefix
 from dedup.store import Changes, StoreFailed
 from federation.slots import ONE_SLOT, SlotMap
-from relay import crash_points
 from relay.batches.batch import BatchName, Flow
 from relay.batches.name_set import NameSet
 from relay.ledger.rows import Event, Stage
@@ -34,9 +33,9 @@ from tests.relay.reslot.former_site import (
     RUN,
     TWO,
     WINDOW_MS,
-    Died,
     Site,
     deliver,
+    dying_at,
     places,
     series,
 )
@@ -147,15 +146,8 @@ async def test_a_change_that_was_cut_short_is_finished_and_no_node_starts_before
     former: SlotMap, new: SlotMap, point: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.make(former)
-
-    def dies(reached: str) -> None:
-        if reached == point:
-            raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(crash_points, "reach", dies)
-        with pytest.raises(Died):
-            await site.change(new)
+    with dying_at(point, monkeypatch):
+        await site.change(new)
     for slots in (former, new):
         with pytest.raises(NodeStopped, match="cut short: run `isthmus reslot` again"):
             keep_slots(site.folder, "a", slots)
@@ -328,15 +320,8 @@ async def test_a_new_state_that_is_gone_is_not_taken_for_one_in_its_place(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.make(ONE_SLOT)
-
-    def dies(reached: str) -> None:
-        if reached == "reslot.built":
-            raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(crash_points, "reach", dies)
-        with pytest.raises(Died):
-            await site.change(FOUR)
+    with dying_at("reslot.built", monkeypatch):
+        await site.change(FOUR)
     shutil.rmtree(slot_folder(site.folder, 2) / "state.reslotted")
     with pytest.raises(StoreFailed, match="put it back from a copy"):
         await site.change(FOUR)

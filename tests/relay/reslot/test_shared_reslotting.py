@@ -16,16 +16,15 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking
 from dedup.memory_store import MemoryStore
 from federation.slots import ONE_SLOT, SlotMap
-from relay import crash_points
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
-from relay.cluster.moving import MOVED_IN, MOVED_OUT, MoveRefused, move_in, move_out
+from relay.cluster.moving import MOVED_IN, MOVED_OUT, MoveRefused, move_access, move_in, move_out
 from relay.cluster.shared_orders import ORDERS
-from relay.cluster.site_moves import SharedReslotting, move_access
+from relay.cluster.shared_reslotting import SharedReslotting
 from relay.node.site_folder import RESLOT
 from relay.operator.holds import Holds, read_holds
 from relay.reslot.reslotting import ReslotRefused
 from relay.state.node_state import TABLES, Commit
-from tests.relay.reslot.former_site import EXCHANGES, FOUR, TWO, Died, Site
+from tests.relay.reslot.former_site import EXCHANGES, FOUR, TWO, Site, dying_at
 
 if TYPE_CHECKING:
     from relay.cluster.site_servers import SharedServers
@@ -105,15 +104,8 @@ class SharedSite:
 
     async def dies(self, new: SlotMap, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have a change end at a crash point."""
-
-        def reach(reached: str) -> None:
-            if reached == point:
-                raise Died
-
-        with monkeypatch.context() as patched:
-            patched.setattr(crash_points, "reach", reach)
-            with pytest.raises(Died):
-                await self.change(new)
+        with dying_at(point, monkeypatch):
+            await self.change(new)
 
     async def is_nobodys(self, count: int) -> None:
         """Check that no node can take any of so many slots, or that nobody knows of a slot."""

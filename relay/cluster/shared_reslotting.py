@@ -1,10 +1,7 @@
-"""Moves of all states of a site out of its cluster and into it, for commands while no node runs."""
+"""Change of the slots of a site whose nodes share its states, while no node runs."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +17,7 @@ from relay.cluster.moving import (
     MoveAccess,
     MoveRefused,
     Progress,
+    move_access,
     move_in,
     move_out,
     reserve,
@@ -30,36 +28,12 @@ from relay.node.slot_record import keep_slots, kept_slots, record_slots
 from relay.operator.holds import HOLDS_FILE
 from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
 from relay.reslot.slot_change import SlotChange
-from relay.retry import Backoff
 
 if TYPE_CHECKING:
     from relay.cluster.site_servers import SharedServers
 
-_POLL_S = 0.05
 _MOVING = (MOVING_IN, MOVING_OUT, MOVED_OUT)
 """Owners of slots whose states are not the nodes'."""
-
-
-async def until_connected(servers: SharedServers) -> None:
-    """Wait until ZooKeeper is reached. Raises CoordinationRefused."""
-    coordination = servers.coordination()
-    while coordination.steady_since is None:
-        await asyncio.sleep(_POLL_S)
-
-
-async def move_access(
-    servers: SharedServers, slot: int, report: Callable[[str], None]
-) -> MoveAccess:
-    """Return a move's way to a slot's journal. `report` is called with what is waited for. Raises
-    JournalRefused.
-    """
-    backoff = Backoff(0.1, 2.0, random.random)
-    return MoveAccess(
-        journal=await servers.journal(slot, report),
-        coordination=servers.coordination(),
-        run=lambda: os.urandom(16),
-        retry=lambda failures: asyncio.sleep(backoff.delay_s(failures)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
