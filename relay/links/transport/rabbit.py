@@ -48,6 +48,10 @@ from relay.links.wire import HEAD_BYTES
 
 _LOCKED = 405
 _TRANSIENT = 1
+_OPEN_WITHIN_S = 10.0
+"""Time for declaring, binding and consuming a link's queue on a cluster, as long as for connecting:
+a node of a minority answers a declaration late, or never, while another node would at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,11 @@ class RabbitLinkConnector:
         with contextlib.ExitStack() as unless_open:
             unless_open.callback(connection.abort, "the link could not be opened")
             try:
-                await end.open()
+                async with asyncio.timeout(_OPEN_WITHIN_S if address.is_cluster else None):
+                    await end.open()
+            except TimeoutError as error:
+                reason = f"{connection.address} declared no link within {_OPEN_WITHIN_S:g} s"
+                raise LinkUnreachable(reason) from error
             except ChannelClosed as error:
                 if error.code == _LOCKED:
                     raise LinkTaken(f"another receiver holds {address.queue!r}") from error

@@ -37,6 +37,12 @@ def test_a_node_that_soon_ended_its_connection_is_tried_last() -> None:
     assert ring.order("abc") == ("c", "a", "b")
 
 
+def test_a_node_that_failed_a_declaration_after_thirty_seconds_is_tried_last() -> None:
+    ring = AddressRing[str]()
+    ring.worked("b", lambda: 30.0)
+    assert ring.order("abc") == ("c", "a", "b")
+
+
 def test_an_address_is_in_use_as_long_as_its_connection_lasts() -> None:
     ring = AddressRing[str]()
     lasted_s: float | None = None

@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from dataclasses import replace
+
 import pytest
 
+from federation.brokers.address_ring import AddressRing
+from federation.brokers.endpoint import Endpoint
 from isthmus.brokers.local_brokers import LocalBroker
-from relay.bulk_amqp import connect
+from relay.bulk_amqp import Address, connect
+from relay.links.transport import rabbit
+from relay.links.transport.link_end import LinkUnreachable
 from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from tests.conftest import ClusterFactory
 from tests.live_brokers import ADMIN
+from tests.relay.bulk_amqp.fake_broker import Client, fake_broker, forever
 
-pytestmark = pytest.mark.slow
+RECEIVER = LinkEndAddress(
+    uri="amqp://user:secret@nowhere.invalid/vhost",
+    user=ADMIN.name,
+    sends_to="acks",
+    hears_from="data",
+    queue="link.paris.data-from.tokyo",
+    is_receiver=True,
+    queue_bytes=1_000_000,
+    name="receiver",
+    is_cluster=True,
+)
 
 
 def receiver_at(node: LocalBroker) -> RabbitLinkConnector:
-    return RabbitLinkConnector(
-        LinkEndAddress(
-            uri=node.spec.amqp_uri(ADMIN),
-            user=ADMIN.name,
-            sends_to="acks",
-            hears_from="data",
-            queue="link.paris.data-from.tokyo",
-            is_receiver=True,
-            queue_bytes=1_000_000,
-            name="receiver",
-            is_cluster=True,
-        )
-    )
+    return RabbitLinkConnector(replace(RECEIVER, uri=node.spec.amqp_uri(ADMIN)))
 
 
+async def test_a_node_that_does_not_declare_the_queue_is_left_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On 4.3 a node that is cut off from the others admits clients, and answers no declaration for
+    30 s.
+    """
+    monkeypatch.setattr(rabbit, "_OPEN_WITHIN_S", 0.2)
+    came: list[str] = []
+
+    async def serve(client: Client, name: str) -> None:
+        await client.log_in()
+        came.append(name)
+        await client.open_channel()
+        await forever()
+
+    async with contextlib.AsyncExitStack() as stack:
+        uris = [
+            await stack.enter_async_context(
+                fake_broker(lambda client, name=name: serve(client, name))
+            )
+            for name in ("cut off", "whole")
+        ]
+        places = [Endpoint(one.host, one.port) for one in map(Address.parse, uris)]
+        receiver = RabbitLinkConnector(replace(RECEIVER, places=tuple(places)), AddressRing())
+        for _ in places:
+            async with asyncio.timeout(10):
+                with pytest.raises(LinkUnreachable, match=r"declared no link within 0\.2 s"):
+                    await receiver.connect()
+        assert came == ["cut off", "whole"]
+
+
+@pytest.mark.slow
 async def test_a_receiver_whose_node_is_lost_connects_to_another_at_once(
     cluster_factory: ClusterFactory,
 ) -> None:
