@@ -16,6 +16,7 @@ from simulation.node_faults import (
     expire_sessions,
     freeze,
     lose_ensemble,
+    move_slot,
     split_broker,
     take_over,
     trouble_journal,
@@ -171,7 +172,7 @@ async def late_append(world: World, chance: random.Random) -> None:
     stream = log.stream
     world.trace.add("late", _of_node(node, log))
     life = node.lives
-    stream.hold_next_appends(node.logs)
+    stream.hold_next_appends(node.logs_of(log.number))
     await asyncio.sleep(chance.uniform(0.0, 0.2))
     if node.lives == life and node.is_running and not node.is_stopping:
         node.kill()
@@ -390,6 +391,7 @@ FAULTS: Mapping[str, Fault] = {
     "ensemble": Fault(lose_ensemble),
     "journal": Fault(trouble_journal),
     "split": Fault(split_broker, in_turns=False),
+    "move": Fault(move_slot),
 }
 """Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
@@ -400,13 +402,23 @@ before: a change together with these faults is not worked out.
 """
 OF_NODES = ("takeover", "session", "ensemble", "journal", "split")
 """Faults of sites of several nodes; sites of one are spared."""
-TOGETHER = tuple(kind for kind in FAULTS if kind != "change" and kind not in OF_NODES)
+OF_SHARED_SLOTS = ("move",)
+"""Faults of sites whose nodes share several slots."""
+OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS)
+TOGETHER = tuple(kind for kind in FAULTS if kind not in OTHERS)
 """Faults that may strike together."""
 
 
-def all_kinds(nodes: int) -> tuple[str, ...]:
-    """Return the faults that may strike together where sites have so many nodes."""
-    return TOGETHER if nodes == 1 else (*TOGETHER, *OF_NODES)
+def kinds_of_nodes(nodes: int, slots: int = 1) -> tuple[str, ...]:
+    """Return the faults that strike only where sites have several nodes."""
+    if nodes == 1:
+        return ()
+    return OF_NODES if slots == 1 else (*OF_NODES, *OF_SHARED_SLOTS)
+
+
+def all_kinds(nodes: int, slots: int = 1) -> tuple[str, ...]:
+    """Return the faults that may strike together where sites have so many nodes and slots."""
+    return (*TOGETHER, *kinds_of_nodes(nodes, slots))
 
 
 def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:

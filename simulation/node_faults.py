@@ -66,18 +66,32 @@ async def take_over(world: World, chance: random.Random) -> None:
 
 
 async def _freeze_taker(world: World, former: SimulatedNode, chance: random.Random) -> None:
-    """Freeze the next node that takes the former's slot, amid its steps."""
-    servers = former.home.servers
+    """Freeze the next node that takes a slot of the former's, amid its steps."""
+    servers, slots = former.home.servers, former.at_work
     assert servers is not None
+    if not slots:
+        return
+    slot = slots[0] if len(slots) == 1 else chance.choice(slots)
     try:
         async with asyncio.timeout(_TAKEN_WITHIN_S):
-            while (taker := servers.holder()) in (None, former.name):
+            while (taker := servers.holder(slot)) in (None, former.name):
                 await servers.ensemble.changes.wait()
     except TimeoutError:
         return
     node = world.nodes[taker]
     if node.is_running and not node.is_frozen:
         await freeze(world, node, chance.uniform(1.0, 8.0), 20.0, chance.randint(1, 30))
+
+
+async def move_slot(world: World, chance: random.Random) -> None:
+    """Order a slot from the node that runs it to another node of its site, as an operator does."""
+    node = _at_work(world, chance)
+    if node is None or node.is_frozen:
+        return
+    slot = chance.choice(node.at_work)
+    to = chance.choice([one.name for one in world.nodes_of(node.home.name) if one is not node])
+    world.trace.add("move", node.name, f"slot {slot} to {to}")
+    await node.give(slot, to)
 
 
 async def expire_sessions(world: World, chance: random.Random) -> None:
@@ -169,10 +183,12 @@ def _site(world: World, chance: random.Random) -> tuple[str, SiteServers | None]
 
 
 def _at_work(world: World, chance: random.Random) -> SimulatedNode | None:
-    """Draw a site; return its node that is at work, if the site has several, and one is."""
+    """Draw a site, and of its nodes that run slots one, if the site has several nodes."""
     name, servers = _site(world, chance)
     found = [one for one in world.nodes_of(name) if one.is_at_work and not one.is_stopping]
-    return found[0] if servers is not None and found else None
+    if servers is None or not found:
+        return None
+    return found[0] if len(servers.rows) == 1 else chance.choice(found)
 
 
 def _rows_held(node: SimulatedNode) -> Callable[[], None]:

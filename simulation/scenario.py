@@ -23,7 +23,7 @@ from simulation.invariants import InvariantBroken, check_ledger
 from simulation.load import Load
 from simulation.losses import names_of
 from simulation.memory_brokers import BrokerSlot
-from simulation.topologies import NoSuchMesh, drawn_slots, simulated_mesh
+from simulation.topologies import drawn_slots, simulated_mesh
 from simulation.trace import Trace
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import NotInTime, World
@@ -95,8 +95,6 @@ def run(scenario: Scenario) -> ScenarioOutcome:
 
 def _mesh_of(scenario: Scenario) -> Mesh:
     """Return the scenario's mesh. Raise NoSuchMesh."""
-    if scenario.nodes > 1 and scenario.slots > 1:
-        raise NoSuchMesh("sites of several nodes have one slot here: ask for nodes or for slots")
     sites, exchanges, seed = scenario.sites, scenario.exchanges, scenario.seed
     slots = drawn_slots(scenario.slots, sites, exchanges, seed)
     return simulated_mesh(scenario.topology, sites, exchanges, seed, scenario.max_rate, slots=slots)
@@ -139,8 +137,9 @@ async def _phases(world: World, scenario: Scenario) -> None:
         group.create_task(world.publish(scenario.load))
         group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
-    if scenario.max_rate:
-        # A message that has come by one way may still be under way by another.
+    if scenario.max_rate or (scenario.nodes > 1 and scenario.slots > 1):
+        # A message that has come by one way may still be under way by another, and slots move until
+        # all nodes have as many.
         lacks = "something is before the nodes: {}".format
         await world.until(world.is_at_rest, lambda: lacks(world.before_nodes()), DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from relay.packing.memory_egress import Returns
-from simulation.faults import OF_NODES, TOGETHER, Trouble, without_losses
+from simulation.faults import TOGETHER, Trouble, kinds_of_nodes, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, ScenarioOutcome, run
 from simulation.topologies import FEWEST, topologies_for
@@ -34,9 +34,10 @@ WORLDS_A_PROCESS = 200
 _INVARIANT = re.compile(r"I\d")
 
 
-def random_scenario(seed: int, slots: int = 1) -> Scenario:
+def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scenario:
     """Draw a scenario of any size by its seed: mesh, load and faults. `slots` is the most that a
-    site has; sites that may have several have one node, and the mesh more exchanges.
+    site has; where sites may have several, the mesh has more exchanges. Each site has `nodes`; if
+    None, the seed draws how many, and one where sites may have several slots.
 
     Drawn apart from the world's own draws: the scenario's options, written out, give the same
     world.
@@ -65,10 +66,11 @@ def random_scenario(seed: int, slots: int = 1) -> Scenario:
     apart = random.Random(f"returns {seed}")
     returns = Returns.SHUFFLED if apart.random() < SHUFFLED else Returns.FIFO
     apart = random.Random(f"nodes {seed}")
-    nodes = 1
-    if slots == 1 and sites <= FEW and apart.random() < SHARED:
-        nodes = apart.choice((2, 2, 3))
-        more = apart.sample(OF_NODES, apart.randint(1, len(OF_NODES)))
+    is_shared = slots == 1 and sites <= FEW and apart.random() < SHARED
+    drawn = apart.choice((2, 2, 3)) if is_shared else 1
+    nodes = nodes or drawn
+    if of_nodes := kinds_of_nodes(nodes, slots):
+        more = apart.sample(of_nodes, apart.randint(1, len(of_nodes)))
         trouble = replace(trouble, kinds=(*kinds, *more))
     return Scenario(
         seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes, slots
@@ -153,6 +155,8 @@ def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
         yield replace(scenario, sites=sites)
     for slots in range(1, scenario.slots):
         yield replace(scenario, slots=slots)
+    for nodes in range(1, scenario.nodes):
+        yield replace(scenario, nodes=nodes)
     if scenario.exchanges > 1:
         yield replace(scenario, exchanges=1)
     yield from _fewer_messages(scenario)

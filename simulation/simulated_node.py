@@ -6,6 +6,7 @@ The disk has a store of the state of each slot, or the node's copy of it, and th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
 from relay.cluster.site_entries import ClusterMember
+from relay.cluster.slot_turns import CopyProgress
 from relay.ledger.rows import LedgerRow
 from relay.links.uplink import Uplink
 from relay.log.memory_log import MemoryLog
 from relay.log.open_gap import OpenGap
-from relay.node.machine import Machine, unshared
+from relay.node.machine import GivingRefused, Machine, unshared
 from relay.node.node import SiteNode
+from relay.node.process import AGAIN_S
 from relay.node.site_folder import slot_folder
 from relay.node.slot_place import SlotPlace
 from relay.node.stage_order import EndedBadly
@@ -146,14 +149,22 @@ class SimulatedNode:
         self.lives += 1
         self._steps_left = None
         uplink = Uplink(self.clock.now)
+        self._access = self._new_access(uplink)
         for slot in self.slots:
             self._prepare(slot, uplink)
         self._process = OsProcess()
         self._task = asyncio.get_running_loop().create_task(
-            _run_all([slot.node for slot in self.slots if slot.node is not None]),
+            _run_all([slot.node for slot in self.slots if slot.node is not None], self._access),
             name=f"{self.name}, life {self.lives}",
             context=self._process.context,
         )
+
+    def _new_access(self, uplink: Uplink) -> ServerAccess | None:
+        if self.home.servers is None:
+            return None
+        member = ClusterMember(self.name, f"life {self.lives}", self.name)
+        chance = random.Random(self._chance.getrandbits(64))
+        return ServerAccess(self.home.servers, member, chance, uplink, self.step)
 
     def _prepare(self, slot: SimulatedSlot, uplink: Uplink) -> None:
         home = self.home
@@ -169,34 +180,33 @@ class SimulatedNode:
         )
 
     def _machine(self, slot: SimulatedSlot, chance: random.Random) -> Machine:
-        servers = self.home.servers
-        if servers is None:
+        if self._access is None:
             boot = f"boot {self._boots}"
             state = unshared(lambda folder: slot.store)
             return Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
-        member = ClusterMember(self.name, f"life {self.lives}", self.name)
-        self._access = ServerAccess(servers, member, chance, self.step)
+        progress = CopyProgress()
         return Machine(
             self.clock,
             chance,
             chance.randbytes,
             lambda: chance.randbytes(8).hex(),
-            self._access.state(lambda folder: self._open_copy(slot)),
+            self._access.state(slot.number, lambda folder: self._open_copy(slot), progress),
             shares_power=False,
+            copy_report=progress.report,
         )
 
     def _open_copy(self, slot: SimulatedSlot) -> SlotCopy:
-        self._reopen()
+        self._take_store(slot, slot.store.reopen())
         # Nothing is emptied within a world: snapshots have it all, and rows before them go.
         return SlotCopy(slot.store, TABLES)
 
     def _reopen(self) -> None:
-        self._take_stores([slot.store.reopen() for slot in self.slots])
+        for slot in self.slots:
+            self._take_store(slot, slot.store.reopen())
 
-    def _take_stores(self, stores: Sequence[MemoryStore]) -> None:
-        for slot, store in zip(self.slots, stores, strict=True):
-            slot.store = store
-            store.on_write = self.step
+    def _take_store(self, slot: SimulatedSlot, store: MemoryStore) -> None:
+        slot.store = store
+        store.on_write = self.step
 
     def _forget_process(self) -> None:
         self._task = None
@@ -268,21 +278,49 @@ class SimulatedNode:
 
     @property
     def access(self) -> ServerAccess | None:
-        """Present life's way to the servers that the site's nodes share; None without these."""
+        """Way of the present or latest life to the servers that the site's nodes share; None
+        without these.
+        """
         return self._access
 
-    @property
-    def logs(self) -> Sequence[MemoryLog] | None:
-        """Connections of the node to its site's log; None for all that there are, where no other
+    def logs_of(self, slot: int) -> Sequence[MemoryLog] | None:
+        """Connections of the node to a slot's log; None for all that there are, where no other
         node has any.
         """
-        brokers = self.slots[0].brokers
+        brokers = self.slots[slot].brokers
         return None if self.home.servers is None or brokers is None else brokers.logs
 
     @property
+    def at_work(self) -> list[int]:
+        """Slots whose stages the node runs, by what the node knows."""
+        return [slot.number for slot in self.slots if slot.stages is not None]
+
+    @property
     def is_at_work(self) -> bool:
-        """True if the node runs its site's stages, by what the node knows."""
-        return self.slots[0].stages is not None
+        """True if the node runs the stages of any slot, by what the node knows."""
+        return bool(self.at_work)
+
+    def owns(self, slot: int) -> bool:
+        """Return True if the slot is this node's by the journal: otherwise its positions are from
+        before another one took over, and it can write nothing any more.
+        """
+        if self.home.servers is None:
+            return True
+        ownership = self.home.servers.rows[slot].ownership
+        return ownership is not None and ownership.owner.node == self.name
+
+    async def give(self, slot: int, to: str) -> None:
+        """Order a slot that this node runs to another node; do nothing where that is refused."""
+        node = self.slots[slot].node
+        give_to = None if node is None else node.give_to
+        if give_to is None:
+            return
+
+        async def order() -> None:
+            with contextlib.suppress(GivingRefused):
+                await give_to(to)
+
+        await asyncio.get_running_loop().create_task(order(), context=self._process.context)
 
     def freeze(self) -> Callable[[], None]:
         """Freeze the process as SIGSTOP does. Return the call that continues it."""
@@ -336,8 +374,8 @@ class SimulatedNode:
     def _end(self, left: Sequence[MemoryStore]) -> None:
         assert self._task is not None
         self._steps_left = None
-        self._take_stores(left)
-        for slot in self.slots:
+        for slot, store in zip(self.slots, left, strict=True):
+            self._take_store(slot, store)
             assert slot.brokers is not None
             slot.brokers.kill()
         if self._access is not None:
@@ -367,25 +405,38 @@ def _new_store(home: SimulatedSite) -> MemoryStore:
     return MemoryStore(tables, sync_time=lambda: asyncio.sleep(SYNC_S))
 
 
-async def _run_all(slots: Sequence[SiteNode]) -> None:
+async def _run_all(slots: Sequence[SiteNode], access: ServerAccess | None) -> None:
     """Run the nodes of all slots until the last has ended. As in `RelayProcess`, a slot that stops
-    for a person ends the others in order.
+    for a person ends the others in order, and a slot that another node may take begins again.
     """
-    if len(slots) == 1:
-        await slots[0].run()
-        return
     ended: list[NodeStopped | EndedBadly] = []
 
     async def run(slot: SiteNode) -> None:
         try:
-            await slot.run()
+            while not await _has_ended(slot):
+                await asyncio.sleep(AGAIN_S)
         except (NodeStopped, EndedBadly) as error:
             ended.append(error)
             for one in slots:
                 one.stop()
 
-    async with asyncio.TaskGroup() as group:
-        for slot in slots:
-            group.create_task(run(slot))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for slot in slots:
+                group.create_task(run(slot))
+    finally:
+        if access is not None:
+            await access.close()
     if ended:
         raise ended[0]
+
+
+async def _has_ended(slot: SiteNode) -> bool:
+    """Run the node of a slot. Return False if it ended badly and is to begin again."""
+    try:
+        await slot.run()
+    except EndedBadly:
+        if slot.is_to_end or slot.copy_report is None:
+            raise
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Ensemble and journal of a simulated site of several nodes, and one process's way to them."""
+"""Ensemble and journals of a simulated site of several nodes, and one process's way to them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from dedup.journal.journal import JournalAway, JournalRow
 from dedup.journal.memory_journal import JournalTrouble, MemoryJournal, SlotRows
 from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.snapshot_keeper import SnapshotPace
+from relay.cluster.held_slots import HeldSlots
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.shared_state import shared
 from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.cluster.slot_turns import CopyProgress, SlotTurns
+from relay.links.uplink import Uplink
 from relay.node.machine import OpenState
 
 SESSION_S = 2.0
@@ -29,67 +31,91 @@ _STEP_S = (0.001, 0.008)
 
 
 class SiteServers:
-    """Ensemble and journal, which outlive all nodes of their site. `snapshots` is the pace of the
-    journal's snapshots.
+    """Ensemble, and a journal of each of so many `slots`, which outlive all nodes of their site.
+    `snapshots` is the pace of the journals' snapshots.
     """
 
-    def __init__(self, snapshots: SnapshotPace) -> None:
+    def __init__(self, snapshots: SnapshotPace, slots: int = 1) -> None:
         self.snapshots = snapshots
         self.ensemble = MemoryEnsemble()
-        self.rows = SlotRows()
+        self.rows = tuple(SlotRows() for _ in range(slots))
+        """Journals' rows, by slot."""
         self.journal_away = False
-        """True while no quorum of the journal answers; calls under way may have been carried out.
+        """True while no quorum of the journals answers; calls under way may have been carried out.
         """
         self.answers_lost = 0.0
-        """Share of the journal's calls that fail, carried out or not."""
+        """Share of the journals' calls that fail, carried out or not."""
         self.slower = 1.0
-        """Factor of the time of the journal's calls."""
+        """Factor of the time of the journals' calls."""
 
-    def holder(self) -> str | None:
-        """Return the name of the node whose entry says that it should run the site, if any does."""
-        entry = self.ensemble.entries.get("slots/0/owner")
+    def holder(self, slot: int = 0) -> str | None:
+        """Return the name of the node whose entry says that it should run a slot, if any does."""
+        entry = self.ensemble.entries.get(f"slots/{slot}/owner")
         return None if entry is None else str(json.loads(entry[0])["node"])
 
 
 class ServerAccess:
-    """Way of one process, `member`, to the servers. `on_step` is called amid each call."""
+    """Way of one process, `member`, to the servers, by one session for all slots; to be closed at
+    the end. `uplink` is the process's. `on_step` is called amid each call.
+    """
 
     def __init__(
         self,
         servers: SiteServers,
         member: ClusterMember,
         chance: random.Random,
+        uplink: Uplink,
         on_step: Callable[[], None],
     ) -> None:
         self._servers = servers
+        self._held = HeldSlots(uplink, len(servers.rows))
         self._member = member
         self._chance = chance
         self._on_step = on_step
-        self._trouble = JournalTrouble()
+        self._troubles = tuple(JournalTrouble() for _ in servers.rows)
+        """Troubles of the way to each slot's journal."""
         self._coordination: MemoryCoordination | None = None
+        self._site: SiteEntries | None = None
         self._is_dead = False
         self._outside = copy_context()
         """Context that does not freeze with the process."""
 
-    def state(self, open_copy: Callable[[Path], SlotCopy]) -> OpenState:
-        """Return the way to the state that the site's nodes share."""
-        return shared(self._connected, open_copy, CopyProgress())
+    def state(
+        self, slot: int, open_copy: Callable[[Path], SlotCopy], progress: CopyProgress
+    ) -> OpenState:
+        """Return the way to a slot's state, which the site's nodes share."""
+        return shared(
+            lambda _: self._connected(slot), open_copy, progress, lambda: self._running(slot)
+        )
 
     @asynccontextmanager
-    async def _connected(self, _: Callable[[str], None]) -> AsyncIterator[SlotTurns]:
-        self._coordination = MemoryCoordination(self._servers.ensemble, self._half_a_call)
-        try:
-            yield SlotTurns(
-                slot=0,
-                site=SiteEntries(self._coordination, self._member, 1, SESSION_S),
-                journal=MemoryJournal(self._servers.rows, self._trouble, self._half_of_the_journal),
-                random_bytes=self._chance.randbytes,
-                random=self._chance.random,
-                snapshots=self._servers.snapshots,
-            )
-        finally:
+    async def _running(self, slot: int) -> AsyncIterator[None]:
+        with self._held.holding(slot):
+            yield
+
+    @asynccontextmanager
+    async def _connected(self, slot: int) -> AsyncIterator[SlotTurns]:
+        rows, trouble = self._servers.rows[slot], self._troubles[slot]
+        yield SlotTurns(
+            slot=slot,
+            site=self._entries(),
+            journal=MemoryJournal(rows, trouble, self._half_of_the_journal),
+            random_bytes=self._chance.randbytes,
+            random=self._chance.random,
+            snapshots=self._servers.snapshots,
+        )
+
+    def _entries(self) -> SiteEntries:
+        if self._site is None:
+            self._coordination = MemoryCoordination(self._servers.ensemble, self._half_a_call)
+            slots = len(self._servers.rows)
+            self._site = SiteEntries(self._coordination, self._member, slots, SESSION_S)
+        return self._site
+
+    async def close(self) -> None:
+        """End the session, as a process that ends in order."""
+        if self._coordination is not None:
             await self._coordination.close()
-            self._coordination = None
 
     async def _half_a_call(self) -> None:
         self._on_step()
@@ -139,16 +165,18 @@ class ServerAccess:
         return loop.call_later(SESSION_S, session.expire, context=self._outside)
 
     def hold_rows(self) -> Callable[[], None]:
-        """Keep rows of the journal on their way from now on. Return the call that lets them land,
+        """Keep rows of all journals on their way from now on. Return the call that lets them land,
         and the later ones pass.
         """
-        held: list[JournalRow] = []
-        self._trouble.late = held
+        held: list[list[JournalRow]] = [[] for _ in self._troubles]
+        for trouble, late in zip(self._troubles, held, strict=True):
+            trouble.late = late
 
         def land() -> None:
-            self._servers.rows.land(held)
-            held.clear()
-            if self._trouble.late is held:
-                self._trouble.late = None
+            for rows, trouble, late in zip(self._servers.rows, self._troubles, held, strict=True):
+                rows.land(late)
+                late.clear()
+                if trouble.late is late:
+                    trouble.late = None
 
         return land

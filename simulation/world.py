@@ -66,7 +66,7 @@ class World:
         returns: Returns = Returns.FIFO,
         nodes: int = 1,
     ) -> None:
-        """`nodes` is the number of each site's; sites of several have one slot."""
+        """`nodes` is the number of each site's."""
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
@@ -105,7 +105,9 @@ class World:
                 name=site,
                 network=self.network,
                 ledgers=[LedgerFiles() for _ in self.brokers[site].slots],
-                servers=SiteServers(chance.choice(PACES)) if nodes > 1 else None,
+                servers=SiteServers(chance.choice(PACES), mesh.sites[site].slots.count)
+                if nodes > 1
+                else None,
             )
             for site in mesh.sites
         }
@@ -313,16 +315,15 @@ class World:
 
     def _look_at_deliverer(self, node: SimulatedNode) -> None:
         for slot, log in zip(node.slots, self.brokers[node.home.name].slots, strict=True):
-            if slot.stages is not None:
+            if slot.stages is not None and node.owns(slot.number):
                 context = slot.stages.context
                 place = slot.stages.writer.before_losses(context.position)
                 self.positions.deliverer(log.site, log.name, place, context.voids.is_void)
 
     def _at_work(self, log: BrokerSlot) -> list[Stages]:
-        """Return the stages of a slot at the site's nodes that have some: of two, one is about to
-        learn that the other has taken over.
-        """
-        found = (one.slots[log.number].stages for one in self.nodes_of(log.site))
+        """Return the stages of a slot at the node that owns the slot."""
+        owners = (one for one in self.nodes_of(log.site) if one.owns(log.number))
+        found = (one.slots[log.number].stages for one in owners)
         return [stages for stages in found if stages is not None]
 
     def is_drained(self) -> bool:

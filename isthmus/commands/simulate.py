@@ -53,7 +53,7 @@ def simulate(
 
     isthmus simulate --seeds 1..1000 --topology any --jobs 2 --shrink 60
 
-    isthmus simulate --seeds 1..100 --slots 3
+    isthmus simulate --seeds 1..100 --slots 3 --nodes 2
 
     isthmus simulate --seed 7 --topology tree --sites 5 --faults kill,cut --trace
     """

@@ -134,13 +134,8 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
     from simulation.scenario import Scenario
     from simulation.search import random_scenario
 
-    slots = options.slots or 1
-    if slots > 1 and (options.nodes or 1) > 1:
-        exit_with(
-            "--slots: sites of several nodes have one slot here: leave --nodes or --slots out",
-            EXIT_USAGE,
-        )
-    kinds = None if options.faults is None else _kinds(options.faults, options.nodes)
+    slots, nodes = options.slots or 1, options.nodes or 1
+    kinds = None if options.faults is None else _kinds(options.faults, nodes, slots)
     without = _numbers(options.without)
     max_rate = None if options.max_rate is None else _rate(options.max_rate)
     returns = None if options.returns is None else _returns(options.returns)
@@ -149,14 +144,15 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
 
     def scenario(seed: int) -> Scenario:
         base = (
-            random_scenario(seed, slots)
+            random_scenario(seed, slots, options.nodes)
             if is_drawn
             else Scenario(
                 seed,
                 options.topology,
                 load=Load(50),
-                trouble=Trouble(all_kinds(options.nodes or 1)),
+                trouble=Trouble(all_kinds(nodes, slots)),
                 exchanges=2 * slots,
+                nodes=nodes,
                 slots=slots,
             )
         )
@@ -179,7 +175,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             options.exchanges or base.exchanges,
             base.max_rate if max_rate is None else max_rate,
             returns or base.returns,
-            options.nodes or base.nodes,
+            base.nodes,
             base.slots,
         )
 
@@ -269,11 +265,11 @@ def _ranges(numbers: frozenset[int]) -> str:
     return ",".join(parts)
 
 
-def _kinds(text: str, nodes: int | None) -> tuple[str, ...]:
-    from simulation.faults import FAULTS, LOSSES, OF_NODES, all_kinds
+def _kinds(text: str, nodes: int, slots: int) -> tuple[str, ...]:
+    from simulation.faults import FAULTS, LOSSES, OF_NODES, OF_SHARED_SLOTS, all_kinds
 
     if text in ("all", "none"):
-        return all_kinds(nodes or 1) if text == "all" else ()
+        return all_kinds(nodes, slots) if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
         exit_with(
@@ -283,9 +279,15 @@ def _kinds(text: str, nodes: int | None) -> tuple[str, ...]:
         exit_with(
             f"--faults: change does not go with {min(losses)}: ask for one of them", EXIT_USAGE
         )
-    if nodes in (None, 1) and (in_vain := [kind for kind in kinds if kind in OF_NODES]):
+    if nodes == 1 and (in_vain := [kind for kind in kinds if kind in OF_NODES]):
         exit_with(
             f"--faults: {in_vain[0]} strikes sites of several nodes: add --nodes 2", EXIT_USAGE
+        )
+    shared = [kind for kind in kinds if kind in OF_SHARED_SLOTS]
+    if shared and 1 in (nodes, slots):
+        exit_with(
+            f"--faults: {shared[0]} strikes sites whose nodes share slots: add --nodes 2 --slots 3",
+            EXIT_USAGE,
         )
     return kinds
 
@@ -312,11 +314,13 @@ def _returns(text: str) -> Returns:
         exit_with(f"--returns: {text!r} is none of {', '.join(Returns)}", EXIT_USAGE)
 
 
-def _faults_option(kinds: tuple[str, ...], nodes: int) -> str:
-    """Format kinds of faults for `_kinds`."""
+def _faults_option(scenario: Scenario) -> str:
+    """Format a scenario's kinds of faults for `_kinds`."""
     from simulation.faults import all_kinds
 
-    return "all" if kinds == all_kinds(nodes) else ",".join(kinds) or "none"
+    kinds = scenario.trouble.kinds
+    is_all = kinds == all_kinds(scenario.nodes, scenario.slots)
+    return "all" if is_all else ",".join(kinds) or "none"
 
 
 def command_of(scenario: Scenario) -> str:
@@ -337,7 +341,7 @@ def command_of(scenario: Scenario) -> str:
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"
         f" --messages {load.messages} --big {load.big_one_in}"
-        f" --seconds {load.for_s:g} --faults {_faults_option(trouble.kinds, scenario.nodes)}"
+        f" --seconds {load.for_s:g} --faults {_faults_option(scenario)}"
         f" --every {trouble.every_s:g}{less}"
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from dedup.journal.slot_copy import COPY, SlotCopy
 from federation.brokers.addresses import AddressBook
 from relay.cluster.broker_probe import BrokerProbe
+from relay.cluster.held_slots import HeldSlots
 from relay.cluster.shared_orders import SharedOrders
 from relay.cluster.shared_state import shared
 from relay.cluster.site_entries import ClusterMember, SiteEntries
@@ -43,11 +44,9 @@ class NodeInCluster:
         self._book: Callable[[], AddressBook] = lambda: book
         self._site = site
         self._folder = folder
-        self._uplink = uplink
         self._machine = this_machine()
-        self._held: set[int] = set()
-        """Slots that this node runs."""
         self._slots = book.mesh.sites[site].slots
+        self._held = HeldSlots(uplink, self._slots.count)
         self._servers = SharedServers(cluster_of(book, site))
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
         self._member = ClusterMember(node, run, place)
@@ -95,29 +94,22 @@ class NodeInCluster:
         """
         # A node may have stood by, or still, while the slots were changed.
         await self._check_slots(lambda _: None)
-        self._held.add(slot)
-        self._share_rates()
-        try:
-            if slot == 0:
-                self._orders.give(is_giver=True)
-            elif not self._slots.is_whole:
-                backoff = Backoff(0.2, 5.0, random.random)
-                await self._orders.bring(lambda failures: asyncio.sleep(backoff.delay_s(failures)))
-            yield
-        finally:
-            if slot == 0:
-                self._orders.give(is_giver=False)
-            self._held.discard(slot)
-            self._share_rates()
+        with self._held.holding(slot):
+            try:
+                if slot == 0:
+                    self._orders.give(is_giver=True)
+                elif not self._slots.is_whole:
+                    backoff = Backoff(0.2, 5.0, random.random)
+                    await self._orders.bring(lambda failed: asyncio.sleep(backoff.delay_s(failed)))
+                yield
+            finally:
+                if slot == 0:
+                    self._orders.give(is_giver=False)
 
     async def _check_slots(self, report: Callable[[str], None]) -> None:
         """Raise NodeStopped if the states are of other slots than this node's."""
         kept = await self._servers.kept_slots(self._slots, report)
         check_slots(self._site, self._slots, kept, "the states that its nodes share")
-
-    def _share_rates(self) -> None:
-        # Of the site's rates each slot has a part, used or not: no node knows what others send.
-        self._uplink.share = max(1, len(self._held)) / self._slots.count
 
     @asynccontextmanager
     async def _connected(

@@ -39,9 +39,10 @@ def stage_of(point: str) -> str:
     return "pieces" if point.endswith(".piece") else point.split(".")[0]
 
 
-OF_SEVERAL_NODES = {"turn", "journal", "snapshot", "move"}
-"""Beginnings of the points of a node that shares its site: `test_takeover`, `test_moving`."""
-POINTS = [point for point in crash_points.POINTS if point.split(".")[0] not in OF_SEVERAL_NODES]
+ELSEWHERE = {"turn", "journal", "snapshot", "move", "reslot"}
+"""Beginnings of the points of a node that shares its site, which `test_takeover` and `test_moving`
+reach, and of a change of slots: `test_reslotting`."""
+POINTS = [point for point in crash_points.POINTS if point.split(".")[0] not in ELSEWHERE]
 STAGES = sorted({stage_of(point) for point in POINTS})
 
 

@@ -12,14 +12,14 @@ from relay.batches.batch import BatchHeader
 from relay.batches.incarnation import VoidTable
 from relay.delivery import properties
 from relay.links.forwarding import FilterSeen
-from simulation.faults import FAULTS, OF_NODES, TOGETHER, Trouble, without_losses
+from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, run
 
 LOAD = Load(messages=15, for_s=20.0)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind not in OF_NODES])
+@pytest.mark.parametrize("kind", [*TOGETHER, "change"])
 def test_no_fault_breaks_a_promise(kind: str) -> None:
     outcome = run(Scenario(11, load=LOAD, trouble=Trouble((kind,), every_s=3.0)))
     assert outcome.broken == ""

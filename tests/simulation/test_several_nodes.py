@@ -101,8 +101,8 @@ def test_no_slot_moves_when_all_sessions_expire_at_once(tmp_path: Path) -> None:
             await line.is_entered(first)
             # Time for others to take what is not theirs.
             await let_pass(1.5 * SESSION_S)
-        assert servers.rows.ownership is not None
-        assert servers.rows.ownership.owner.epoch == 1
+        assert servers.rows[0].ownership is not None
+        assert servers.rows[0].ownership.owner.epoch == 1
         assert first.is_at_work
         await line.world.stop()
 

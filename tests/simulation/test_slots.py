@@ -21,7 +21,7 @@ from simulation.load import Load
 from simulation.scenario import Scenario, run
 from simulation.search import random_scenario
 from simulation.simulated_node import SimulatedNode
-from simulation.topologies import NoSuchMesh, drawn_slots, simulated_mesh
+from simulation.topologies import drawn_slots, simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World, silence
 
@@ -94,14 +94,6 @@ def test_a_drawn_world_with_slots_is_the_same_with_its_options_written_out() -> 
     (again,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["runs"]
     assert drawn["good"]
     assert again["digest"] == drawn["digest"]
-
-
-def test_slots_of_sites_of_several_nodes_are_refused() -> None:
-    result = CliRunner().invoke(app, ["simulate", "--slots", "2", "--nodes", "2"])
-    assert result.exit_code == 2
-    assert "leave --nodes or --slots out" in result.stderr
-    with pytest.raises(NoSuchMesh, match="ask for nodes or for slots"):
-        run(Scenario(1, nodes=2, slots=2))
 
 
 def live(folder: Path, then: Callable[[World], Awaitable[None]]) -> None:
