@@ -26,6 +26,7 @@ from federation.wording import few
 from isthmus.clocks import clocks_apart
 from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
+from isthmus.up.resting import rests
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
 from relay.node.site_folder import (
@@ -380,6 +381,8 @@ class _Answers:
 
     def _why_away(self, site: str) -> str:
         """Return why a node of this machine is silent."""
+        if self.record is not None and rests(self.state, site):
+            return "it was ended, by `isthmus down --site`: `isthmus up --detach` starts it again"
         before = self.last_record.child("node", site) if self.last_record else None
         if self.record is not None or before is None:
             return "the node does not answer"

@@ -41,6 +41,7 @@ from isthmus.options import (
 )
 from isthmus.reslot_sites import ReslotSite, reslot_site
 from isthmus.status import status_of
+from isthmus.up.announcements import running_mesh
 from relay.ledger.file_writer import ExportFailed, FileWriters
 from relay.node.site_folder import QUIESCED, STANDBY, site_folder
 from relay.node.site_slots import worst_of
@@ -114,7 +115,7 @@ def reslot(
     try:
         change = one.find_change()
         if not one.is_under_way():
-            quiescing = _Quiescing(mesh, site, state, one, limit_s)
+            quiescing = _Quiescing(file, mesh, site, state, one, limit_s)
             if one.is_running():
                 _check_file(file, mesh.sites[site].slots, change.former)
                 with quiescing.else_as_before():
@@ -144,6 +145,7 @@ def _check_file(file: Path, slots: SlotMap, former: SlotMap) -> None:
 class _Quiescing:
     """Order to quiesce, and what is waited for after the order."""
 
+    file: Path
     mesh: Mesh
     site: str
     state: Path
@@ -157,7 +159,11 @@ class _Quiescing:
 
     def until_ended(self) -> None:
         """Wait until the nodes have ended."""
-        typer.echo(f"{self.site} is quiesced: end {self.one.nodes}; this goes on then", err=True)
+        by = ""
+        if running_mesh(self.state) is not None:
+            by = f", by `isthmus down {self.file} --site {self.site}`"
+        text = f"{self.site} is quiesced: end {self.one.nodes}{by}; this goes on then"
+        typer.echo(text, err=True)
         self.one.until_ended()
 
     @contextmanager

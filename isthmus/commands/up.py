@@ -32,11 +32,14 @@ from isthmus.options import (
     RabbitMQFolder,
     StateFolder,
     exit_with,
+    mesh_or_exit,
+    site_or_exit,
 )
 from isthmus.status import status_of
-from isthmus.up.announcements import running_mesh
+from isthmus.up.announcements import NotTakenUp, notify_supervisor, running_mesh
 from isthmus.up.mesh_children import MeshChildren
 from isthmus.up.own_brokers import OwnBrokers
+from isthmus.up.resting import rest, rouse
 from isthmus.up.supervisor import ChildPlan, FileNotTakenUp, MeshTakenUp, Supervisor, end_supervisor
 from isthmus.up.supervisor_record import AlreadySupervisedError, read_record
 
@@ -66,10 +69,11 @@ def up(
     a `management`; else it prints what to run there.
 
     Where the mesh runs already, `up --detach` does what `isthmus apply` does, and waits until
-    everything runs that is not held back: processes of new sites are started, of removed ones
-    ended, the rest goes on.
+    everything runs that is not held back: processes of new sites are started, and nodes that were
+    ended by `isthmus down --site`; of removed sites processes are ended, the rest goes on.
     """
     mesh = possible_mesh_or_exit(file, state)
+    rouse(state, mesh.sites)
     if detach:
         _detach(file, mesh, state, rabbitmq)
         return
@@ -185,12 +189,38 @@ async def _until_running(
         await asyncio.sleep(0.25)
 
 
-def down(file: MeshFile, state: StateFolder = DEFAULT_STATE) -> None:
+def down(
+    file: MeshFile,
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="SITE", help="End the nodes of this site alone."),
+    ] = None,
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
     """End the mesh's nodes and private brokers on this machine, in order. Nothing is deleted.
 
     What runs is known from --state: the file may be wrong, or gone.
+
+    With --site only the nodes of that site end, as `isthmus reslot` and `isthmus cluster` want:
+    its broker goes on, and so does the rest of the mesh. `isthmus up --detach` starts them again.
     """
-    if asyncio.run(end_supervisor(state)):
+    if site is not None:
+        _end_nodes(file, site, state)
+    elif asyncio.run(end_supervisor(state)):
         typer.echo(f"the mesh of {file} has ended; its messages are kept in {state}")
     else:
         typer.echo(f"nothing was running in {state}")
+
+
+def _end_nodes(file: Path, site: str, state: Path) -> None:
+    mesh = mesh_or_exit(file, [site])
+    site_or_exit(file, mesh, site)
+    if running_mesh(state) is None:
+        exit_with(f"`isthmus up` does not run in {state}: end the nodes where they run", EXIT_FAULT)
+    rest(state, site)
+    try:
+        asyncio.run(notify_supervisor(file, mesh, state))
+    except NotTakenUp as error:
+        rouse(state, [site])
+        exit_with(f"the nodes of {site} go on: {error}", EXIT_FAULT)
+    typer.echo(f"the nodes of {site} have ended; `isthmus up {file} --detach` starts them again")

@@ -22,6 +22,7 @@ from isthmus.brokers.private_brokers import plan_brokers
 from isthmus.known.address_book import address_book
 from isthmus.site_apply import apply_sites
 from isthmus.up.private_servers import private_servers
+from isthmus.up.resting import rests
 from isthmus.up.supervised import BrokerProcess, NodeProcess, ServerProcess
 from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, SERVER_POLICY, ChildPlan
 from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
@@ -103,8 +104,8 @@ class MeshChildren:
         self._servers: list[ServerProcess] = []
 
     def plans(self, mesh: Mesh) -> list[ChildPlan]:
-        """Plan all children of the mesh, brokers first; write the addresses of new brokers and
-        servers.
+        """Plan all children of the mesh but the nodes of sites that rest, brokers first; write the
+        addresses of new brokers and servers.
 
         Raises LocalBrokerError if RabbitMQ is needed and missing, PartsMissing if ZooKeeper and
         Cassandra are, CredentialsError, AddressError, OSError.
@@ -119,7 +120,8 @@ class MeshChildren:
             self._installation = find_installation(self._rabbitmq)
         specs = plan_brokers(mesh, self._state, load_or_make(self._state, mesh))
         brokers = {site: self._of_site(site, mesh, some) for site, some in specs.items()}
-        nodes = {one: self._node(one) for site in mesh.sites for one in _nodes_of(mesh, site)}
+        running = [site for site in mesh.sites if not rests(self._state, site)]
+        nodes = {one: self._node(one) for site in running for one in _nodes_of(mesh, site)}
         self._brokers, self._nodes = brokers, nodes
         return [
             *(ChildPlan(server, SERVER_POLICY) for server in self._servers if shares),

@@ -24,7 +24,7 @@ class UpMesh:
     async def run(self, command: str, *words: str, state: str = "state") -> tuple[int, str]:
         """Run `isthmus COMMAND mesh.yaml WORDS`; exit status, and all output."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "isthmus", command, "mesh.yaml", *words),
+            *(sys.executable, "-m", "isthmus", *command.split(), "mesh.yaml", *words),
             *("--state", state),
             cwd=self.folder,
             stdout=asyncio.subprocess.PIPE,
