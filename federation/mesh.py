@@ -328,6 +328,8 @@ class NodeGroup:
     """Names of the nodes; none: any."""
     session_s: float = 2.0
     """Time after which a node that ZooKeeper does not hear from counts as gone."""
+    copies: int = 2
+    """Number of nodes that keep a copy of a slot's state, beside the slot's owner."""
 
     @property
     def has_private_servers(self) -> bool:

@@ -32,11 +32,12 @@ _STEP_S = (0.001, 0.008)
 
 class SiteServers:
     """Ensemble, and a journal of each of so many `slots`, which outlive all nodes of their site.
-    `snapshots` is the pace of the journals' snapshots.
+    `snapshots` is the pace of the journals' snapshots; so many `copies` of each slot are kept.
     """
 
-    def __init__(self, snapshots: SnapshotPace, slots: int = 1) -> None:
+    def __init__(self, snapshots: SnapshotPace, slots: int = 1, copies: int = 1) -> None:
         self.snapshots = snapshots
+        self.copies = copies
         self.ensemble = MemoryEnsemble()
         self.rows = tuple(SlotRows() for _ in range(slots))
         """Journals' rows, by slot."""
@@ -109,7 +110,8 @@ class ServerAccess:
         if self._site is None:
             self._coordination = MemoryCoordination(self._servers.ensemble, self._half_a_call)
             slots = len(self._servers.rows)
-            self._site = SiteEntries(self._coordination, self._member, slots, SESSION_S)
+            copies = self._servers.copies
+            self._site = SiteEntries(self._coordination, self._member, slots, SESSION_S, copies)
         return self._site
 
     async def close(self) -> None:

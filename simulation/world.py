@@ -105,11 +105,13 @@ class World:
                 name=site,
                 network=self.network,
                 ledgers=[LedgerFiles() for _ in self.brokers[site].slots],
-                servers=SiteServers(chance.choice(PACES), mesh.sites[site].slots.count)
+                servers=SiteServers(
+                    chance.choice(PACES), mesh.sites[site].slots.count, copies=1 + number % 2
+                )
                 if nodes > 1
                 else None,
             )
-            for site in mesh.sites
+            for number, site in enumerate(mesh.sites)
         }
         self.nodes = {
             name: SimulatedNode(

@@ -152,6 +152,7 @@ def _nodes(mesh: str, site: str, keys: SiteKeys, folder: Path) -> NodeGroup | No
         else JournalPlace((), DATACENTER, keyspace, replication=1),
         names=() if ANY_NODE in names else tuple(names),
         session_s=keys.cluster.session,
+        copies=keys.cluster.copies,
     )
 
 

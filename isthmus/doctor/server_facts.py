@@ -37,6 +37,8 @@ class EnsembleFacts:
     """Names of the site's nodes that are connected; None: unknown."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """Name of the node that should run each slot; empty if none."""
+    copies: Mapping[int, int] = field(default_factory=dict)
+    """Number of present nodes whose copy of each slot has the end of the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,8 @@ async def ensemble_facts(access: ZookeeperAccess, slots: int) -> EnsembleFacts:
     except CoordinationAway as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error)))
     owners = {slot: view.owner for slot, view in site.slots.items()}
-    return EnsembleFacts(members=members, nodes=sorted(site.nodes), owners=owners)
+    copies = {slot: len(view.copies & site.nodes) for slot, view in site.slots.items()}
+    return EnsembleFacts(members=members, nodes=sorted(site.nodes), owners=owners, copies=copies)
 
 
 @asynccontextmanager

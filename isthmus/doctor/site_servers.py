@@ -289,6 +289,20 @@ def judge_nodes(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None
     else:
         counts = Counter(facts.owners.values())
         found.ok(subject, "slots: " + ", ".join(f"{counts[one]} at {one}" for one in there))
+    _copies_in_all(facts, group, found)
+
+
+def _copies_in_all(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None:
+    """Judge whether the nodes that are there have as many copies as they should."""
+    most = min(group.copies, len(facts.nodes or ()) - 1)
+    lacking = [slot for slot, count in facts.copies.items() if count < most]
+    if lacking:
+        what = numbered("slot", lacking) if len(facts.copies) > 1 else "the site"
+        found.warn(
+            "copies",
+            f"{what} should have {counted(most, 'copy', plural='copies')} at the journal's end",
+            "wait, while nodes read the journal; if it stays, see the logs of the nodes",
+        )
 
 
 def judge_reports(nodes: Mapping[str, Any], found: Findings) -> None:

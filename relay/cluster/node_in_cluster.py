@@ -129,9 +129,12 @@ class NodeInCluster:
     def _site_entries(self) -> SiteEntries:
         """Return the entries that all slots share, and begin what all slots need."""
         if self._entries is None:
-            session_s = self._servers.cluster.zookeeper.session_s
             self._entries = SiteEntries(
-                self._servers.coordination(), self._member, self._slots.count, session_s
+                self._servers.coordination(),
+                self._member,
+                self._slots.count,
+                self._servers.cluster.zookeeper.session_s,
+                self._servers.cluster.copies,
             )
             if not self._slots.is_whole:
                 probe = BrokerProbe(self.brokers(0), self._site, lambda: self._book())

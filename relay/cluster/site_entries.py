@@ -89,13 +89,21 @@ class SiteEntries:
     """
 
     def __init__(
-        self, coordination: Coordination, member: ClusterMember, slots: int, session_s: float
+        self,
+        coordination: Coordination,
+        member: ClusterMember,
+        slots: int,
+        session_s: float,
+        copies: int,
     ) -> None:
-        """`session_s`: time after which the ensemble gives up a session that is silent."""
+        """`session_s`: time after which the ensemble gives up a session that is silent. So many
+        `copies` of each slot are kept, beside its owner's.
+        """
         self._coordination = coordination
         self.member = member
         self.session_s = session_s
         self._slots = slots
+        self._copies = copies
         self._presence = f"nodes/{member.node}"
         self._other_since: float | None = None
         """Time since which another machine's node has this node's name; None while none has."""
@@ -239,6 +247,17 @@ class SiteEntries:
             await self._coordination.add(_next_path(slot), wish.encoded())
         await self._coordination.remove(_owner_path(slot))
 
+    async def wish(self, slot: int, node: str) -> None:
+        """Note that a slot of this node's should go to another node, which then follows it."""
+        await self._coordination.remove(_next_path(slot))
+        wish = ClusterMember(node, "", "", is_pinned=True)
+        await self._coordination.add(_next_path(slot), wish.encoded())
+
+    async def keeps_copy(self, slot: int) -> bool:
+        """Return True if this node should follow the journal of a slot that it does not run."""
+        view = await self.view(_KEEPERS_AGE_S)
+        return self.member.node in view.keepers(slot, self._copies)
+
     async def copy_is_warm(self, slot: int) -> None:
         """Note that this node's copy of a slot has the end of the journal."""
         path = f"{_copies_path(slot)}/{self.member.node}"
@@ -253,6 +272,8 @@ async def _always_fit() -> bool:
     return True
 
 
+_KEEPERS_AGE_S = 5.0
+"""Age of what is known of the entries when a copy is begun or left."""
 _AGE_S = 0.2
 """Age of what is known of the entries when a slot is taken or given up."""
 

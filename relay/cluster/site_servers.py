@@ -35,6 +35,8 @@ class SiteCluster:
 
     cassandra: CassandraAccess
     zookeeper: ZookeeperAccess
+    copies: int
+    """Number of nodes that keep a copy of a slot's state, beside the slot's owner."""
 
 
 def _recording(slots: SlotMap) -> Callable[[JournalSession], bool]:
@@ -191,4 +193,5 @@ def cluster_of(book: AddressBook, site: str) -> SiteCluster:
             password=password_of(ensemble),
             tls=ensemble.tls,
         ),
+        copies=group.copies,
     )

@@ -2,7 +2,8 @@
 
 Each node finds the same from the same entries, and acts for itself alone: a free slot is taken by
 the node that has the fewest, and the node that has the most gives one to that with the fewest until
-they differ by one. Nobody decides for all, so nobody has to be elected, or missed.
+they differ by one. A few nodes follow a slot's journal, and keep a copy of its state; who gets a
+slot to balance follows it first. Nobody decides for all, so nobody has to be elected, or missed.
 """
 
 from __future__ import annotations
@@ -74,6 +75,26 @@ class SiteView:
         """Return a slot that `node` should give away now, and to whom. None while slots are free,
         while it is another node's turn to give, and where all have the same number, or nearly.
         """
+        move = self._move(only_to_copies=True)
+        return move if move is not None and self.slots[move[0]].owner == node else None
+
+    def keepers(self, slot: int, copies: int) -> frozenset[str]:
+        """Return the nodes that should follow the slot's journal: so many `copies` beside the
+        owner, and a node to which the slot is to go, by an operator's order or to balance.
+        """
+        view = self.slots[slot]
+        others = sorted(
+            self.nodes - {view.owner}, key=lambda node: _weight(slot, node), reverse=True
+        )
+        found = {*others[:copies], view.wished} & self.nodes
+        if len(others) > copies and self._move(only_to_copies=True) is None:
+            move = self._move(only_to_copies=False)
+            if move is not None and move[0] == slot:
+                found.add(move[1])
+        return frozenset(found)
+
+    def _move(self, *, only_to_copies: bool) -> tuple[int, str] | None:
+        """Return the slot that should move next to balance, and to whom; None if all is even."""
         if self.free:
             return None
         counts = self._counts()
@@ -83,12 +104,12 @@ class SiteView:
                 (counts[to], -_weight(slot, to), slot, to)
                 for slot, view in self.slots.items()
                 if view.owner == giver and not view.is_pinned
-                for to in view.copies & self.nodes
+                for to in (view.copies & self.nodes if only_to_copies else self.nodes)
                 if counts[to] <= counts[giver] - 2
             ]
             if choices:
                 *_, slot, to = min(choices)
-                return (slot, to) if giver == node else None
+                return slot, to
         return None
 
     def to_give_up(self, node: str) -> tuple[int, str] | None:

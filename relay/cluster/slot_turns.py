@@ -55,15 +55,24 @@ class CopyProgress:
         """Begin to stand by, with a copy of which nothing is known yet."""
         self._row: int | None = None
         self._followed_at: float | None = None
+        self._is_kept = True
+
+    def leave(self) -> None:
+        """Note that other nodes keep the slot's copies, and this node none."""
+        self.begin()
+        self._is_kept = False
 
     def reached(self, row: int) -> None:
         """Note that the copy has the journal up to its present end, behind `row`."""
         self._row, self._followed_at = row, asyncio.get_running_loop().time()
+        self._is_kept = True
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any] | None:
         """Return the copy's last row, and the seconds since the copy had the journal's end; None
-        before the copy has had it.
+        before the copy has had it. Return None where other nodes keep the copies.
         """
+        if not self._is_kept:
+            return None
         at = self._followed_at
         followed_s = None if at is None else asyncio.get_running_loop().time() - at
         return {"row": self._row, "followed_s": followed_s}
@@ -194,21 +203,24 @@ class SlotTurns:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
         # Rows that the copy lacks may have been deleted before this, or while it could not read.
-        looks_back_at, wait_s = _now(), FOLLOW_EVERY_S
+        looks_back_at, wait_s, is_kept = _now(), FOLLOW_EVERY_S, True
         try:
             while True:
                 is_behind, last = _now() >= looks_back_at, copy.last_row
+                if is_behind:
+                    is_kept = await self._keeps_copy(otherwise=is_kept)
                 try:
-                    await catch_up(self._journal, copy, is_behind=is_behind)
+                    if is_kept:
+                        await catch_up(self._journal, copy, is_behind=is_behind)
                 except JournalAway:
                     await self._note_copy(is_warm=False)
                 else:
-                    progress.reached(copy.last_row)
+                    progress.reached(copy.last_row) if is_kept else progress.leave()
                     is_idle = copy.last_row == last
                     wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
                     if is_behind:
                         looks_back_at = _now() + LOOK_BACK_EVERY_S
-                    await self._note_copy(is_warm=self._site.is_fit, again=is_behind)
+                    await self._note_copy(is_warm=is_kept and self._site.is_fit, again=is_behind)
                 done, _ = await asyncio.wait({watching}, timeout=wait_s)
                 if done:
                     watching.result()
@@ -216,6 +228,13 @@ class SlotTurns:
         finally:
             watching.cancel()
             await asyncio.wait({watching})
+
+    async def _keeps_copy(self, *, otherwise: bool) -> bool:
+        """Return True if this node should follow the journal; `otherwise`, if nobody knows."""
+        try:
+            return await self._site.keeps_copy(self._slot)
+        except CoordinationAway:
+            return otherwise
 
     async def _note_copy(self, *, is_warm: bool, again: bool = False) -> None:
         """Note whether this node could take the slot at once; `again`, as entries go with a
@@ -364,8 +383,11 @@ class SlotTurns:
                 f"there is no node {node}; the site has {', '.join(sorted(view.nodes))} now"
             )
         if node not in view.slots[self._slot].copies:
+            with contextlib.suppress(CoordinationAway):
+                await self._site.wish(self._slot, node)
             raise GivingRefused(
-                f"{node} has not read the journal of {self._what} to its end yet: try again"
+                f"{node} has not read the journal of {self._what} to its end, and reads on now:"
+                f" try again in {LOOK_BACK_EVERY_S:g} s or more"
             )
         self._given_to = (node, True)
         self._giving.set()

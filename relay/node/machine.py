@@ -77,7 +77,7 @@ class Machine:
     """True if the site's log may lose its end when `boot_id` changes: as a broker on this machine
     does, and one that another node of the site goes on with does not.
     """
-    copy_report: Callable[[], dict[str, Any]] | None = None
+    copy_report: Callable[[], dict[str, Any] | None] | None = None
     """Figures of this node's copy of a state that the site's nodes share, while the node stands by;
     None: no other node may go on with the state.
     """

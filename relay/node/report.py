@@ -39,8 +39,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         report["orders_kept"] = node.holds.is_kept
     if node.copy_report is not None:
         report["takeovers"] = node.takeovers
-        if node.stage == STANDBY:
-            report["copy"] = node.copy_report()
+        if node.stage == STANDBY and (copy := node.copy_report()) is not None:
+            report["copy"] = copy
     stages = node.stages
     if stages is not None:
         metrics = stages.packer.metrics

@@ -108,6 +108,16 @@ def test_a_site_that_is_well_has_nothing_wrong() -> None:
     ]
 
 
+def test_a_slot_with_fewer_copies_than_there_could_be_is_found() -> None:
+    facts = replace(ENSEMBLE, owners={0: "a", 1: "b", 2: "a"}, copies={0: 1, 1: 0, 2: 1})
+    check(of_nodes(facts), WARNING, "slot 1 should have 1 copy at the journal's end", "wait")
+    three = replace(facts, nodes=["a", "b", "c"])
+    group = replace(GROUP, names=("a", "b", "c"))
+    check(of_nodes(three, group), WARNING, "slots 0, 1, 2 should have 2 copies", "wait")
+    once = replace(group, copies=1)
+    check(of_nodes(three, once), WARNING, "slot 1 should have 1 copy", "wait")
+
+
 def members(*differing: ServerAnswer, **more: Any) -> EnsembleFacts:
     """The ensemble, with these members instead of its first ones."""
     return replace(ENSEMBLE, members=[*differing, *MEMBERS[len(differing) :]], **more)

@@ -210,6 +210,15 @@ class ClusterKeys(Section):
         "time after which a node that ZooKeeper does not hear from is replaced",
         trades="longer: fewer takeovers on a bad network, and a dead node is missed for longer",
     )
+    copies: int = key(
+        2,
+        "number of nodes that keep a copy of a slot's state, a second old, beside the node that"
+        " runs the slot",
+        trades="more: so many nodes may die at once before a takeover has to read the state first;"
+        " each copy costs a tenth of the CPU that running its slot costs",
+        ge=1,
+        le=9,
+    )
 
 
 def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:

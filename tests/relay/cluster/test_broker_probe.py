@@ -40,7 +40,7 @@ class Broker:
 async def test_a_node_is_unfit_after_some_failures_cut_off_after_more_and_fit_at_once() -> None:
     broker = Broker()
     entries = SiteEntries(
-        MemoryCoordination(MemoryEnsemble()), ClusterMember("a", "run", "place"), 4, 2.0
+        MemoryCoordination(MemoryEnsemble()), ClusterMember("a", "run", "place"), 4, 2.0, copies=2
     )
     book: Mapping[str, Any] = {"book": 1}
     probe = BrokerProbe(cast(Brokers, broker), "paris", lambda: cast(AddressBook, book))

@@ -62,7 +62,7 @@ class Node:
         try:
             yield SlotTurns(
                 slot=0,
-                site=SiteEntries(self.coordination, self._member, 1, SESSION_S),
+                site=SiteEntries(self.coordination, self._member, 1, SESSION_S, copies=2),
                 journal=self.journal,
                 random_bytes=random.Random(self.name).randbytes,
                 random=random.Random(self.name).random,

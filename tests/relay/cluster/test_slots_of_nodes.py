@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,7 +32,8 @@ GiveTo = Callable[[str], Awaitable[None]]
 class Site:
     """Site whose slots several nodes share: its servers, and its nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, copies: int) -> None:
+        self.copies = copies
         self.ensemble = MemoryEnsemble()
         self.slots = [SlotRows() for _ in range(SLOTS)]
         self.nodes: dict[str, Node] = {}
@@ -47,6 +49,13 @@ class Site:
     def shares(self) -> dict[str, list[int]]:
         """The slots of each node."""
         return {name: sorted(node.held) for name, node in self.nodes.items()}
+
+    @property
+    def copies_of(self) -> list[int]:
+        """Number of the copies of each slot that are at the journal's end."""
+        paths = [path.split("/") for path in self.ensemble.entries]
+        found = Counter(int(path[1]) for path in paths if path[2:3] == ["copies"])
+        return [found[slot] for slot in range(SLOTS)]
 
     @property
     def counts(self) -> list[int]:
@@ -69,7 +78,7 @@ class Node:
         self.coordination = MemoryCoordination(site.ensemble)
         site.lives += 1
         member = ClusterMember(name, f"life {site.lives}", name)
-        self._entries = SiteEntries(self.coordination, member, SLOTS, SESSION_S)
+        self._entries = SiteEntries(self.coordination, member, SLOTS, SESSION_S, site.copies)
         self._site = site
         self.journals = [MemoryJournal(rows) for rows in site.slots]
         self.ends_within_s = 0.0
@@ -152,9 +161,9 @@ class Node:
 
 
 @asynccontextmanager
-async def running(*names: str, for_s: float = 20.0) -> AsyncIterator[Site]:
+async def running(*names: str, for_s: float = 20.0, copies: int = 2) -> AsyncIterator[Site]:
     """Run a site of these nodes, for some time before the block; its nodes end with the block."""
-    site = Site()
+    site = Site(copies)
     site.start(*names)
     await let_pass(for_s)
     yield site
@@ -337,7 +346,7 @@ async def test_a_node_whose_slots_end_slowly_is_given_no_other() -> None:
 @in_virtual_time
 @pytest.mark.parametrize("seed", range(20))
 async def test_all_slots_are_held_once_however_nodes_come_and_go(seed: int) -> None:
-    site, chance = Site(), random.Random(seed)
+    site, chance = Site(copies=1 + seed % 2), random.Random(seed)
     names = list("abcd")
     site.start("a")
     for _ in range(12):
@@ -358,3 +367,53 @@ async def test_all_slots_are_held_once_however_nodes_come_and_go(seed: int) -> N
     await let_pass(60)
     assert site.taken == taken, "they rest"
     await site.stop()
+
+
+@in_virtual_time
+async def test_few_nodes_follow_each_slot_and_slots_even_out_all_the_same() -> None:
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        assert site.counts == [2, 2, 2, 2]
+        assert site.copies_of == [1] * SLOTS
+        site.start("e", "f", "g", "h")
+        await let_pass(240)
+        assert site.counts == [1] * SLOTS
+        taken = site.taken
+        await let_pass(60)
+        assert site.copies_of == [1] * SLOTS
+        assert site.taken == taken
+
+
+@in_virtual_time
+async def test_the_slots_of_a_dead_node_go_to_those_that_have_copies_and_others_begin_some() -> (
+    None
+):
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        lost = list(site.nodes["b"].held)
+        others = [
+            {path.rpartition("/")[2] for path in site.ensemble.entries if f"{slot}/copies/" in path}
+            for slot in lost
+        ]
+        await site.nodes["b"].kill()
+        await let_pass(SESSION_S + 0.5)
+        for slot, copies in zip(lost, others, strict=True):
+            assert [name for name, held in site.shares.items() if slot in held] == list(copies)
+        await let_pass(60)
+        assert site.counts == [2, 3, 3]
+        assert site.copies_of == [1] * SLOTS
+
+
+@in_virtual_time
+async def test_an_operator_moves_a_slot_to_a_node_once_the_node_has_read_its_journal() -> None:
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        slot, give = next(iter(site.nodes["a"].held.items()))
+        (has_copy,) = (
+            path.rpartition("/")[2] for path in site.ensemble.entries if f"{slot}/copies/" in path
+        )
+        to = next(name for name in "bcd" if name != has_copy)
+        with pytest.raises(GivingRefused, match="reads on now: try again in 10 s or more"):
+            await give(to)
+        await let_pass(15)
+        await give(to)
+        await let_pass(60)
+        assert slot in site.nodes[to].held
+        assert site.copies_of == [1] * SLOTS
