@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.management import ManagementApi
+from federation.brokers.management import ManagementApi, ManagementError
 from federation.mesh_file import PasswordMissing
 from federation.wording import counted
 from isthmus.clocks import clocks_apart
@@ -18,6 +19,7 @@ from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker, examine_decl
 from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Finding, Findings
+from isthmus.doctor.lock_holders import examine_lock_holders
 from isthmus.doctor.node import examine_links, examine_node
 from isthmus.doctor.site_servers import examine_servers
 from isthmus.status import HELD, status_of
@@ -60,7 +62,8 @@ async def examine(
                 book, site, found, now, believed_at, lambda why: how_far(f"; {site}: {why}")
             )
             if book.mesh.sites[site].nodes is not None:
-                await examine_servers(book, site, content["sites"][site], found)
+                owners = await examine_servers(book, site, content["sites"][site], found)
+                await _locks(book, site, owners, found)
         done += 1
         how_far()
         examine_node(content["sites"][site], book.mesh, found)
@@ -101,6 +104,14 @@ async def _broker_side(
         async with ManagementApi(management) as api:
             await examine_broker(api, book.mesh, found, now, believed_at, say)
             await examine_declared(api, book, site, found)
+
+
+async def _locks(book: AddressBook, site: str, owners: Mapping[int, str], found: Findings) -> None:
+    """Examine who holds the locks; what cannot be asked has been said by now."""
+    with contextlib.suppress(AddressError, PasswordMissing, ManagementError):
+        if (management := book.monitoring(site)) is not None:
+            async with ManagementApi(management) as api:
+                await examine_lock_holders(api, book.mesh, owners, found)
 
 
 LEAST_FREE_BYTES = 1 << 30

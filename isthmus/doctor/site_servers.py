@@ -27,9 +27,9 @@ _SYNCED = ("batch", "group")
 
 async def examine_servers(
     book: AddressBook, site: str, report: Mapping[str, Any], found: Findings
-) -> None:
+) -> Mapping[int, str]:
     """Examine the servers that the nodes of a site share, and the nodes; `report` is the site's
-    part of a status report.
+    part of a status report. Returns the node that should run each slot, as far as is known.
     """
     group, slots = book.mesh.sites[site].nodes, book.mesh.sites[site].slots.count
     assert group is not None, f"{site} has no cluster"
@@ -42,7 +42,7 @@ async def examine_servers(
             f"what a question to ZooKeeper and Cassandra needs is not installed here ({error})",
             "pip install 'isthmus[cluster]'",
         )
-        return
+        return {}
     try:
         servers = cluster_of(book, site)
         ensemble, journal = await asyncio.gather(
@@ -50,11 +50,12 @@ async def examine_servers(
         )
     except (AddressError, PasswordMissing) as error:
         found.fault("cluster", str(error), "then run this again: the servers could not be asked")
-        return
+        return {}
     judge_ensemble(ensemble, found, is_private=group.has_private_servers)
     judge_journal(journal, group.cassandra, found)
     judge_nodes(ensemble, group, found)
     judge_reports(report.get("nodes", {}), found)
+    return ensemble.owners
 
 
 def judge_ensemble(facts: EnsembleFacts, found: Findings, *, is_private: bool = False) -> None:

@@ -152,4 +152,5 @@ class NodeInCluster:
             _LOCK_HEARTBEAT_S,
             slot,
             WHERE_A_JOURNAL_DECIDES,
+            self._member.node,
         )

@@ -82,7 +82,9 @@ class RabbitBrokers:
     """RabbitMQ brokers. `home` is the site that connects: different sites begin at different nodes
     of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`, and `lease_times`
     their times. `lock_heartbeat_s`: interval of heartbeats on connections with a lock, which a
-    broker frees when it misses two. `slot` is the site's slot that the connections serve.
+    broker frees when it misses two. `slot` is the site's slot that the connections serve, `node`
+    the name of the node among several: both are in the names of the site's own connections, as
+    `isthmus paris.s2 packer at paris-b`.
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class RabbitBrokers:
         lock_heartbeat_s: int = HEARTBEAT_S,
         slot: int = 0,
         lease_times: LeaseTimes = USUAL_TIMES,
+        node: str = "",
     ) -> None:
         self._slot = slot
+        self._node = node
         self._lease_times = lease_times
         self._lock_heartbeat_s = lock_heartbeat_s
         self._rings: AddressRings[Endpoint] = AddressRings(home)
@@ -108,7 +112,7 @@ class RabbitBrokers:
                     address,
                     names.log,
                     mark_name=names.deliverer_mark,
-                    name=f"isthmus {site} log",
+                    name=self._label(site, "log"),
                     ring=self._rings.of(LOG),
                     is_replicated=book.mesh.sites[site].is_cluster,
                 )
@@ -120,7 +124,7 @@ class RabbitBrokers:
                 return await connect_egress(
                     self._cluster(EGRESS, address),
                     self._names(book).packer_lock,
-                    name=f"isthmus {site} packer",
+                    name=self._label(site, "packer"),
                     ssl_context=address.ssl_context,
                     lease=self._lease(book, site, self._names(book).packer_lease),
                     heartbeat_s=self._lock_heartbeat_s,
@@ -133,7 +137,7 @@ class RabbitBrokers:
                 return await open_exchange(
                     self._cluster(EXCHANGE, address),
                     lock=self._names(book).deliverer_lock,
-                    name=f"isthmus {site} deliverer",
+                    name=self._label(site, "deliverer"),
                     ssl_context=address.ssl_context,
                     lease=self._lease(book, site, self._names(book).deliverer_lease),
                     heartbeat_s=self._lock_heartbeat_s,
@@ -144,7 +148,7 @@ class RabbitBrokers:
             address = book.keeper(site)
             return await connect(
                 self._cluster(purpose, address),
-                name=f"isthmus {site} {purpose}",
+                name=self._label(site, purpose),
                 ssl_context=address.ssl_context,
             )
 
@@ -153,6 +157,11 @@ class RabbitBrokers:
 
     def in_use(self) -> Mapping[str, str]:
         return {purpose: str(place) for purpose, place in self._rings.in_use().items()}
+
+    def _label(self, site: str, purpose: str) -> str:
+        slot = f".s{self._slot}" if self._slot else ""
+        at = f" at {self._node}" if self._node else ""
+        return f"isthmus {site}{slot} {purpose}{at}"
 
     def _names(self, book: AddressBook) -> Names:
         return Names(book.mesh.name, self._slot)

@@ -171,7 +171,7 @@ async def nodes_are_well(up: UpMesh) -> bool:
     by_subject = {one["subject"]: one for one in json.loads(said)["findings"]}
     subjects = ("ZooKeeper", "Cassandra", "commit log", "keyspace", "nodes")
     return all(by_subject[one]["grade"] == "ok" for one in subjects) and not by_subject.keys() & {
-        *("schema", "copies", "journal", "cluster")
+        *("schema", "copies", "journal", "cluster", "locks")
     }
 
 

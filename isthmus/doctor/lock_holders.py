@@ -1,0 +1,76 @@
+"""Examination of who holds the locks of a site with several nodes, beside who should."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from federation.brokers.management import ManagementApi
+from federation.mesh import Mesh
+from federation.names import slot_names
+from isthmus.doctor.finding import Findings
+
+_AT_NODE = re.compile(r" at (\S+)")
+"""Part of a connection's name that has the node's, see `RabbitBrokers`."""
+
+
+async def examine_lock_holders(
+    api: ManagementApi, mesh: Mesh, owners: Mapping[int, str], found: Findings
+) -> None:
+    """Find locks of slots that another connection holds than one of the slot's owner; `owners` are
+    nodes by slot, empty where a slot has none. Raises ManagementError.
+    """
+    is_cluster = mesh.sites[found.site].is_cluster
+    for slot, names in enumerate(slot_names(mesh, found.site)):
+        owner = owners.get(slot, "")
+        if not owner:
+            continue
+        locks = (
+            (names.packer_lease, names.deliverer_lease)
+            if is_cluster
+            else (names.packer_lock, names.deliverer_lock)
+        )
+        for lock in locks:
+            holder = await lock_holder(api, lock)
+            at = None if holder is None else _AT_NODE.search(holder)
+            if holder is not None and (at is None or at[1] != owner):
+                found.warn(
+                    "locks",
+                    f"{owner} should run slot {slot}, and waits for {lock}, which the connection"
+                    f" {holder!r} holds",
+                    "look again in a minute; if it stays, end that node, or close that connection"
+                    " at the broker",
+                )
+
+
+async def lock_holder(api: ManagementApi, lock: str) -> str | None:
+    """Return the name of the connection that holds a lock, an exclusive queue or a lease; None if
+    nobody does. Raises ManagementError.
+    """
+    queue: Mapping[str, Any] = await api.get("queues", api.vhost, lock) or {}
+    place = _of_owner(queue) or next(iter(map(_of_consumer, _active(queue))), "")
+    if not place:
+        return None
+    connection = await api.get("connections", place) or {}
+    return str(connection.get("user_provided_name") or place)
+
+
+def _of_owner(queue: Mapping[str, Any]) -> str:
+    """Return the place of the connection that owns an exclusive queue, HOST:PORT -> HOST:PORT."""
+    owner = queue.get("owner_pid_details")
+    return str(owner.get("name", "")) if isinstance(owner, Mapping) else ""
+
+
+def _active(queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the consumer of a queue with a single active one."""
+    return [
+        one
+        for one in queue.get("consumer_details") or ()
+        if one.get("activity_status") == "single_active"
+    ]
+
+
+def _of_consumer(consumer: Mapping[str, Any]) -> str:
+    channel = consumer.get("channel_details")
+    return str(channel.get("connection_name", "")) if isinstance(channel, Mapping) else ""
