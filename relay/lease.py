@@ -141,8 +141,8 @@ class ClusterLease:
         self.name = name
         self.connection = connection
         self._times = times
-        behind_s = times.lease_s if times.behind_s is None else times.behind_s
-        self._proofs = Proofs(holder, times.lease_s, behind_s)
+        self._behind_s = times.lease_s if times.behind_s is None else times.behind_s
+        self._proofs = Proofs(holder, times.lease_s, self._behind_s)
         self._consumer: Consumer | None = None
         self._publisher: Publisher | None = None
         self._news = asyncio.Event()
@@ -175,8 +175,8 @@ class ClusterLease:
         loop = self.connection.loop
         limit = loop.time() + self._times.patience_s
         while not self._proofs.is_held(loop.time()):
-            # Wait no longer than for the last proof of a former holder to expire.
-            patience = limit + (self._times.lease_s if self._newest_tag else 0.0)
+            # Wait no longer than one has to behind a former holder.
+            patience = limit + (self._behind_s if self._newest_tag else 0.0)
             if loop.time() >= patience:
                 raise LeaseHeld(self.name)
             self._news.clear()
