@@ -14,7 +14,9 @@ from isthmus.up.supervisor_record import read_record
 from tests.journeys.up_mesh import UpMesh, up_mesh
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = (
+    pytest.mark.long
+)  # a minute and a half, with brokers, a ZooKeeper and a Cassandra of its own
 
 MESH = """\
 mesh: rests
