@@ -299,8 +299,8 @@ MISTAKES = (
         await taking._certain(lambda: self._journal.begin(owner, copy.last_row))
 """,
         OF_NODES,
-        33,
-        "I2 at",
+        35,
+        "I6: the ledger",
     ),
     Mistake(
         "epoch used again",
