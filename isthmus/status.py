@@ -382,7 +382,9 @@ class _Answers:
     def _why_away(self, site: str) -> str:
         """Return why a node of this machine is silent."""
         if self.record is not None and rests(self.state, site):
-            return "it was ended, by `isthmus down --site`: `isthmus up --detach` starts it again"
+            return (
+                "the node was ended by `isthmus down --site`; `isthmus up --detach` starts it again"
+            )
         before = self.last_record.child("node", site) if self.last_record else None
         if self.record is not None or before is None:
             return "the node does not answer"

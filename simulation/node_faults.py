@@ -90,8 +90,8 @@ async def move_slot(world: World, chance: random.Random) -> None:
         return
     slot = chance.choice(node.at_work)
     to = chance.choice([one.name for one in world.nodes_of(node.home.name) if one is not node])
-    world.trace.add("move", node.name, f"slot {slot} to {to}")
-    await node.give(slot, to)
+    word = "move" if await node.give(slot, to) else "refused"
+    world.trace.add(word, node.name, f"slot {slot} to {to}")
 
 
 async def expire_sessions(world: World, chance: random.Random) -> None:

@@ -138,8 +138,8 @@ async def _phases(world: World, scenario: Scenario) -> None:
         group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
     if scenario.max_rate or (scenario.nodes > 1 and scenario.slots > 1):
-        # A message that has come by one way may still be under way by another, and slots move until
-        # all nodes have as many.
+        # A message that has come by one way may still be under way by another, and a slot that
+        # moves to even out the nodes is nobody's for a while.
         lacks = "something is before the nodes: {}".format
         await world.until(world.is_at_rest, lambda: lacks(world.before_nodes()), DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)

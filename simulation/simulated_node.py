@@ -6,7 +6,6 @@ The disk has a store of the state of each slot, or the node's copy of it, and th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -309,18 +308,21 @@ class SimulatedNode:
         ownership = self.home.servers.rows[slot].ownership
         return ownership is not None and ownership.owner.node == self.name
 
-    async def give(self, slot: int, to: str) -> None:
-        """Order a slot that this node runs to another node; do nothing where that is refused."""
+    async def give(self, slot: int, to: str) -> bool:
+        """Order a slot that this node runs to another node; return False if that is refused."""
         node = self.slots[slot].node
         give_to = None if node is None else node.give_to
         if give_to is None:
-            return
+            return False
 
-        async def order() -> None:
-            with contextlib.suppress(GivingRefused):
+        async def order() -> bool:
+            try:
                 await give_to(to)
+            except GivingRefused:
+                return False
+            return True
 
-        await asyncio.get_running_loop().create_task(order(), context=self._process.context)
+        return await asyncio.get_running_loop().create_task(order(), context=self._process.context)
 
     def freeze(self) -> Callable[[], None]:
         """Freeze the process as SIGSTOP does. Return the call that continues it."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -36,12 +37,17 @@ from isthmus.options import (
     site_or_exit,
 )
 from isthmus.status import status_of
-from isthmus.up.announcements import NotTakenUp, notify_supervisor, running_mesh
+from isthmus.up.announcements import (
+    NotTakenUp,
+    check_file,
+    running_mesh,
+    until_nodes_ended,
+)
 from isthmus.up.mesh_children import MeshChildren
 from isthmus.up.own_brokers import OwnBrokers
-from isthmus.up.resting import rest, rouse
+from isthmus.up.resting import rest, rests, rouse
 from isthmus.up.supervisor import ChildPlan, FileNotTakenUp, MeshTakenUp, Supervisor, end_supervisor
-from isthmus.up.supervisor_record import AlreadySupervisedError, read_record
+from isthmus.up.supervisor_record import AlreadySupervisedError, SupervisorRecord, read_record
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +79,6 @@ def up(
     ended by `isthmus down --site`; of removed sites processes are ended, the rest goes on.
     """
     mesh = possible_mesh_or_exit(file, state)
-    rouse(state, mesh.sites)
     if detach:
         _detach(file, mesh, state, rabbitmq)
         return
@@ -101,6 +106,8 @@ async def _supervise(
         except (*_UNUSABLE, MeshFileError, OSError) as error:
             raise FileNotTakenUp(str(error)) from error
 
+    if running_mesh(state) is None:
+        rouse(state, mesh.sites)
     supervisor = Supervisor(state, children.plans(mesh), about=taken_up(mesh), reload=reload)
     aside = [asyncio.create_task(_announce_when_running(file, mesh, state))]
     if prepares:
@@ -132,7 +139,7 @@ async def _announce_when_running(file: Path, mesh: Mesh, state: Path) -> None:
 
 def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
     if (record := running_mesh(state)) is not None:
-        apply_file(file, state=state)
+        _apply(file, mesh, state, record)
         asyncio.run(_until_running(file, mesh, state, lambda: None, record.pid))
         return
     # First, so that the supervisor finds the passwords made here.
@@ -199,10 +206,11 @@ def down(
 ) -> None:
     """End the mesh's nodes and private brokers on this machine, in order. Nothing is deleted.
 
-    What runs is known from --state: the file may be wrong, or gone.
+    Without --site the processes to end are known from --state: the file may be wrong, or gone.
 
     With --site only the nodes of that site end, as `isthmus reslot` and `isthmus cluster` want:
-    its broker goes on, and so does the rest of the mesh. `isthmus up --detach` starts them again.
+    its broker goes on, and so does the rest of the mesh. The supervisor reads the file for that,
+    and takes up whatever has changed there. `isthmus up --detach` starts the nodes again.
     """
     if site is not None:
         _end_nodes(file, site, state)
@@ -212,15 +220,35 @@ def down(
         typer.echo(f"nothing was running in {state}")
 
 
+def _apply(file: Path, mesh: Mesh, state: Path, record: SupervisorRecord) -> None:
+    """Apply the file, with all sites roused: their nodes start if the file is taken up."""
+    resting = [site for site in mesh.sites if rests(state, site)]
+    with ExitStack() as unless_applied:
+        for site in resting:
+            unless_applied.callback(rest, state, site)
+        try:
+            check_file(record, file, state)
+        except NotTakenUp as error:
+            exit_with(str(error), EXIT_FAULT)
+        rouse(state, resting)
+        apply_file(file, state=state)
+        unless_applied.pop_all()
+
+
 def _end_nodes(file: Path, site: str, state: Path) -> None:
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
-    if running_mesh(state) is None:
+    record = running_mesh(state)
+    if record is None:
         exit_with(f"`isthmus up` does not run in {state}: end the nodes where they run", EXIT_FAULT)
-    rest(state, site)
     try:
-        asyncio.run(notify_supervisor(file, mesh, state))
-    except NotTakenUp as error:
-        rouse(state, [site])
-        exit_with(f"the nodes of {site} go on: {error}", EXIT_FAULT)
-    typer.echo(f"the nodes of {site} have ended; `isthmus up {file} --detach` starts them again")
+        check_file(record, file, state)
+        rest(state, site)
+        asyncio.run(until_nodes_ended(record, site, state))
+    except (NotTakenUp, OSError) as error:
+        again = f"`isthmus status {file}` shows what runs; `isthmus up {file} --detach` starts all"
+        exit_with(f"the nodes of {site} may go on: {error}; {again}", EXIT_FAULT)
+    typer.echo(
+        f"the nodes of {site} on this machine have ended; `isthmus up {file} --detach` starts them"
+        " again"
+    )

@@ -107,7 +107,7 @@ async def _broker_side(
 
 
 async def _locks(book: AddressBook, site: str, owners: Mapping[int, str], found: Findings) -> None:
-    """Examine who holds the locks; what cannot be asked has been said by now."""
+    """Examine who holds the locks; an address or a broker at fault was found before."""
     with contextlib.suppress(AddressError, PasswordMissing, ManagementError):
         if (management := book.monitoring(site)) is not None:
             async with ManagementApi(management) as api:

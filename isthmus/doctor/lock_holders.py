@@ -13,13 +13,15 @@ from isthmus.doctor.finding import Findings
 
 _AT_NODE = re.compile(r" at (\S+)")
 """Part of a connection's name that has the node's, see `RabbitBrokers`."""
+_OF_A_NODE = "isthmus "
+"""Beginning of the name of each node's connections; of earlier versions it has no node's name."""
 
 
 async def examine_lock_holders(
     api: ManagementApi, mesh: Mesh, owners: Mapping[int, str], found: Findings
 ) -> None:
-    """Find locks of slots that another connection holds than one of the slot's owner; `owners` are
-    nodes by slot, empty where a slot has none. Raises ManagementError.
+    """Find locks of slots whose holder is no connection of the slot's owner; `owners` are nodes by
+    slot, empty where a slot has none. Raises ManagementError.
     """
     is_cluster = mesh.sites[found.site].is_cluster
     for slot, names in enumerate(slot_names(mesh, found.site)):
@@ -33,8 +35,10 @@ async def examine_lock_holders(
         )
         for lock in locks:
             holder = await lock_holder(api, lock)
-            at = None if holder is None else _AT_NODE.search(holder)
-            if holder is not None and (at is None or at[1] != owner):
+            if holder is None:
+                continue
+            at = _AT_NODE.search(holder)
+            if at[1] != owner if at is not None else not holder.startswith(_OF_A_NODE):
                 found.warn(
                     "locks",
                     f"{owner} should run slot {slot}, and waits for {lock}, which the connection"
@@ -46,14 +50,14 @@ async def examine_lock_holders(
 
 async def lock_holder(api: ManagementApi, lock: str) -> str | None:
     """Return the name of the connection that holds a lock, an exclusive queue or a lease; None if
-    nobody does. Raises ManagementError.
+    nobody does, or the broker does not know the connection yet. Raises ManagementError.
     """
     queue: Mapping[str, Any] = await api.get("queues", api.vhost, lock) or {}
     place = _of_owner(queue) or next(iter(map(_of_consumer, _active(queue))), "")
     if not place:
         return None
-    connection = await api.get("connections", place) or {}
-    return str(connection.get("user_provided_name") or place)
+    connection = await api.get("connections", place)
+    return None if connection is None else str(connection.get("user_provided_name") or place)
 
 
 def _of_owner(queue: Mapping[str, Any]) -> str:
@@ -63,7 +67,7 @@ def _of_owner(queue: Mapping[str, Any]) -> str:
 
 
 def _active(queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the consumer of a queue with a single active one."""
+    """Return the active consumer of a queue that gives messages to one alone; none without one."""
     return [
         one
         for one in queue.get("consumer_details") or ()

@@ -42,18 +42,8 @@ async def notify_supervisor(
     record = running_mesh(state)
     if record is None:
         return False
-    if Path(record.file) != file.absolute():
-        raise NotTakenUp(
-            f"the mesh that runs in {state} (process {record.pid}) is that of {record.file}, not "
-            f"of {file}: change that file, or use another --state"
-        )
-    before = record.asked
-    record.mark.send(signal.SIGHUP)
-    record = await _until(
-        state, lambda record: record.asked > before, TAKEN_UP_WITHIN_S, "no answer"
-    )
-    if record.file_problem:
-        raise NotTakenUp(f"the supervisor did not take up the file: {record.file_problem}")
+    check_file(record, file, state)
+    record = await _taken_up(record, state)
     private = [name for name, site in mesh.sites.items() if site.broker is None]
     waiting = _not_started(record, private)
     if waiting:
@@ -65,6 +55,41 @@ async def notify_supervisor(
             f"the brokers of {', '.join(waiting)} do not start: `isthmus status` says more",
         )
     return True
+
+
+def check_file(record: SupervisorRecord, file: Path, state: Path) -> None:
+    """Raise NotTakenUp if the supervisor runs another file's mesh."""
+    if Path(record.file) != file.absolute():
+        raise NotTakenUp(
+            f"the mesh that runs in {state} (process {record.pid}) is that of {record.file}, not "
+            f"of {file}: change that file, or use another --state"
+        )
+
+
+async def _taken_up(record: SupervisorRecord, state: Path) -> SupervisorRecord:
+    """Have the supervisor look at its file; return its record from then. Raises NotTakenUp."""
+    before = record.asked
+    record.mark.send(signal.SIGHUP)
+    record = await _until(
+        state, lambda record: record.asked > before, TAKEN_UP_WITHIN_S, "no answer"
+    )
+    if record.file_problem:
+        raise NotTakenUp(f"the supervisor did not take up the file: {record.file_problem}")
+    return record
+
+
+async def until_nodes_ended(record: SupervisorRecord, site: str, state: Path) -> None:
+    """Have the supervisor look at its file and at the sites that rest; wait until none of its
+    children is a node of a site. Raises NotTakenUp.
+    """
+
+    def has_none(record: SupervisorRecord) -> bool:
+        names = [child.name for child in record.children if child.kind == "node"]
+        return not any(name == site or name.startswith(f"{site}.") for name in names)
+
+    record = await _taken_up(record, state)
+    # A look that was under way may have planned the nodes before.
+    await _until(state, has_none, TAKEN_UP_WITHIN_S, f"nodes of {site} have not ended yet")
 
 
 def _not_started(record: SupervisorRecord, sites: list[str]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from federation.brokers.addresses import AddressBook
 from relay.bulk_amqp import BulkAmqpError
+from relay.cluster.coordination import CoordinationAway
 from relay.cluster.site_entries import SiteEntries
 from relay.node.brokers import Brokers
 
@@ -27,13 +29,17 @@ class BrokerProbe:
         self._book = book
 
     async def run(self, entries: SiteEntries) -> None:
-        """Keep `is_fit` and `is_cut_off` of the entries, for ever."""
+        """Keep `is_fit` and `is_cut_off` of the entries, for ever, and show the others whether this
+        node could run a slot. Raises CoordinationRefused.
+        """
         entries.look_if_fit = self.reaches
         failures = 0
         while True:
             failures = 0 if await self.reaches() else failures + 1
             entries.is_fit = failures < UNFIT_AFTER
             entries.is_cut_off = failures >= CUT_OFF_AFTER
+            with contextlib.suppress(CoordinationAway):
+                await entries.show_fitness()
             await asyncio.sleep(EVERY_S)
 
     async def reaches(self) -> bool:

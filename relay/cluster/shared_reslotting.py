@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 from dedup.journal.slot_taking import until_known
 from federation.slots import ONE_SLOT, SlotMap
 from relay import crash_points
+from relay.cluster.coordination import CoordinationAway
 from relay.cluster.moving import (
     MOVED_OUT,
     MOVING_IN,
@@ -28,10 +31,13 @@ from relay.node.slot_record import keep_slots, kept_slots, record_slots
 from relay.operator.holds import HOLDS_FILE
 from relay.reslot.reslotting import ReslotRefused, Reslotting, change_under_way
 from relay.reslot.slot_change import SlotChange
+from relay.retry import Backoff
 
 if TYPE_CHECKING:
     from relay.cluster.site_servers import SharedServers
 
+_MOST_FAILURES = 20
+"""Number of questions to ZooKeeper in a row that may fail."""
 _MOVING = (MOVING_IN, MOVING_OUT, MOVED_OUT)
 """Owners of slots whose states are not the nodes'."""
 
@@ -62,8 +68,20 @@ class SharedReslotting:
         )
 
     async def running(self) -> Sequence[str]:
-        """Return the names of the nodes that run. Raises CoordinationAway."""
-        return await self.servers.coordination().names("nodes")
+        """Return the names of the nodes that run. A lost connection to ZooKeeper is waited for, as
+        by nodes; after some 30 s raises CoordinationAway.
+        """
+        backoff, failures = Backoff(0.1, 2.0, random.random), 0
+        while True:
+            try:
+                return await self.servers.coordination().names("nodes")
+            except CoordinationAway as away:
+                failures += 1
+                if failures > _MOST_FAILURES:
+                    raise
+                if failures == 1:
+                    self.report(f"ZooKeeper: {away}")
+                await asyncio.sleep(backoff.delay_s(failures))
 
     async def is_under_way(self) -> bool:
         """Return True if the change was begun: the states are not the nodes' at present. Raises as

@@ -1,8 +1,10 @@
 """Entries of a site in the ensemble, as one of the site's nodes reads and writes them.
 
 nodes/NODE             the node is there
+unfit/NODE             the node could not run a slot
 slots/N/owner          the node should run slot N
 slots/N/next           whom the last owner has given slot N to, as long as that one is there
+slots/N/wanted         whom the owner gives slot N to once that one's copy has the journal's end
 slots/N/copies/NODE    the node's copy of slot N has the end of the journal
 
 An entry has the ClusterMember that it is of, as JSON.
@@ -55,29 +57,36 @@ def _next_path(slot: int) -> str:
     return f"slots/{slot}/next"
 
 
+def _wanted_path(slot: int) -> str:
+    return f"slots/{slot}/wanted"
+
+
 def _copies_path(slot: int) -> str:
     return f"slots/{slot}/copies"
 
 
 async def seen_site(coordination: Coordination, slots: int) -> SiteView:
     """Read all of a site's entries. Raises CoordinationAway, CoordinationRefused."""
-    nodes, views = await asyncio.gather(
+    nodes, unfit, views = await asyncio.gather(
         coordination.names("nodes"),
+        coordination.names("unfit"),
         asyncio.gather(*(_seen_slot(coordination, slot) for slot in range(slots))),
     )
-    return SiteView(frozenset(nodes), dict(enumerate(views)))
+    return SiteView(frozenset(nodes), dict(enumerate(views)), frozenset(unfit))
 
 
 async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:
-    owner, after, copies = await asyncio.gather(
+    owner, after, wanted, copies = await asyncio.gather(
         coordination.read(_owner_path(slot)),
         coordination.read(_next_path(slot)),
+        coordination.read(_wanted_path(slot)),
         coordination.names(_copies_path(slot)),
     )
     of_owner = None if owner is None else ClusterMember.of(owner)
     return SlotView(
         owner="" if of_owner is None else of_owner.node,
         wished="" if after is None else ClusterMember.of(after).node,
+        wanted="" if wanted is None else ClusterMember.of(wanted).node,
         is_pinned=of_owner is not None and of_owner.is_pinned,
         copies=frozenset(copies),
     )
@@ -122,6 +131,9 @@ class SiteEntries:
         """True once it has been unfit for so long that other nodes would be too, if they were."""
         self.look_if_fit: Callable[[], Awaitable[bool]] = _always_fit
         """Look now whether it could."""
+        self.reaches_journal = True
+        """False while no quorum of the journal answers this node."""
+        self._is_shown_unfit = False
 
     @property
     def has_several_slots(self) -> bool:
@@ -163,6 +175,16 @@ class SiteEntries:
             await self._coordination.remove(self._presence)
         self._other_since = None
         await self._coordination.add(self._presence, self.member.encoded())
+
+    async def show_fitness(self) -> None:
+        """See to it that the others know whether this node could run a slot."""
+        path = f"unfit/{self.member.node}"
+        if not (self.is_fit and self.reaches_journal):
+            self._is_shown_unfit = True
+            await self._coordination.add(path, self.member.encoded())
+        elif self._is_shown_unfit:
+            await self._coordination.remove(path)
+            self._is_shown_unfit = False
 
     def stay(self) -> None:
         """Note that this node stands by for a slot, and so does not leave."""
@@ -241,22 +263,27 @@ class SiteEntries:
     async def give(self, slot: int, to: str, *, is_pinned: bool) -> None:
         """Remove this node's entry of a slot, for another node to take the slot."""
         self._pinned.discard(slot)
+        await self.want(slot, "")
         await self._coordination.remove(_next_path(slot))
         if to:
             wish = ClusterMember(to, "", "", is_pinned)
             await self._coordination.add(_next_path(slot), wish.encoded())
         await self._coordination.remove(_owner_path(slot))
 
-    async def wish(self, slot: int, node: str) -> None:
-        """Note that a slot of this node's should go to another node, which then follows it."""
-        await self._coordination.remove(_next_path(slot))
-        wish = ClusterMember(node, "", "", is_pinned=True)
-        await self._coordination.add(_next_path(slot), wish.encoded())
+    async def want(self, slot: int, node: str) -> None:
+        """Have a node follow the journal of a slot of this node's, to get the slot; empty: none."""
+        path, wish = _wanted_path(slot), ClusterMember(node, "", "")
+        seen = await self._coordination.read(path)
+        if seen is not None and ClusterMember.of(seen) != wish:
+            await self._coordination.remove(path)
+        if node:
+            await self._coordination.add(path, wish.encoded())
 
     async def keeps_copy(self, slot: int) -> bool:
         """Return True if this node should follow the journal of a slot that it does not run."""
         view = await self.view(_KEEPERS_AGE_S)
-        return self.member.node in view.keepers(slot, self._copies)
+        own = self.member.node
+        return own in view.with_node(own).keepers(slot, self._copies)
 
     async def copy_is_warm(self, slot: int) -> None:
         """Note that this node's copy of a slot has the end of the journal."""

@@ -22,6 +22,8 @@ class SlotView:
     """Node that has the slot's entry; empty: nobody."""
     wished: str = ""
     """Node that the last owner gave the slot to; empty: nobody."""
+    wanted: str = ""
+    """Node that gets the slot from its owner once its copy has the journal's end; empty: none."""
     is_pinned: bool = False
     """True if an operator gave the slot to its owner: it is not moved to balance."""
     copies: frozenset[str] = frozenset()
@@ -35,6 +37,13 @@ class SiteView:
     nodes: frozenset[str] = frozenset()
     """Nodes that are present, but those that leave."""
     slots: Mapping[int, SlotView] = field(default_factory=dict)
+    unfit: frozenset[str] = frozenset()
+    """Nodes that could not run a slot: they do not reach the site's broker or the journal."""
+
+    @property
+    def fit(self) -> frozenset[str]:
+        """Present nodes that could run a slot; all that are present, if none could."""
+        return self.nodes - self.unfit or self.nodes
 
     @property
     def free(self) -> list[int]:
@@ -43,7 +52,11 @@ class SiteView:
 
     def without(self, node: str) -> SiteView:
         """Return the same as if a node were not there."""
-        return SiteView(self.nodes - {node}, self.slots)
+        return SiteView(self.nodes - {node}, self.slots, self.unfit)
+
+    def with_node(self, node: str) -> SiteView:
+        """Return the same as if a node were there, which has not appeared yet."""
+        return SiteView(self.nodes | {node}, self.slots, self.unfit)
 
     def takers(self, before: SiteView | None = None) -> dict[int, str]:
         """Return, by free slot, the node that should take the slot; none if no node is present.
@@ -64,7 +77,7 @@ class SiteView:
             taker = wished.get(slot) if slot in free else now.owner
             if taker is None:
                 # A copy that lags has to be read first, which may take minutes.
-                able = now.copies & self.nodes or self.nodes
+                able = now.copies & self.nodes or self.fit
                 taker = min(able, key=lambda node: (counts[node], -_weight(slot, node)))
             counts[taker] += 1
             if slot in free:
@@ -80,13 +93,12 @@ class SiteView:
 
     def keepers(self, slot: int, copies: int) -> frozenset[str]:
         """Return the nodes that should follow the slot's journal: so many `copies` beside the
-        owner, and a node to which the slot is to go, by an operator's order or to balance.
+        owner, of those that could run it, and a node to which the slot is to go, by an operator's
+        order or to balance.
         """
         view = self.slots[slot]
-        others = sorted(
-            self.nodes - {view.owner}, key=lambda node: _weight(slot, node), reverse=True
-        )
-        found = {*others[:copies], view.wished} & self.nodes
+        others = sorted(self.fit - {view.owner}, key=lambda node: _weight(slot, node), reverse=True)
+        found = {*others[:copies], view.wanted} & self.nodes
         if len(others) > copies and self._move(only_to_copies=True) is None:
             move = self._move(only_to_copies=False)
             if move is not None and move[0] == slot:
@@ -104,7 +116,7 @@ class SiteView:
                 (counts[to], -_weight(slot, to), slot, to)
                 for slot, view in self.slots.items()
                 if view.owner == giver and not view.is_pinned
-                for to in (view.copies & self.nodes if only_to_copies else self.nodes)
+                for to in (view.copies & self.nodes if only_to_copies else self.fit)
                 if counts[to] <= counts[giver] - 2
             ]
             if choices:

@@ -35,12 +35,15 @@ log = logging.getLogger(__name__)
 FOLLOW_EVERY_S = 0.25
 FOLLOW_IDLE_S = 1.0
 """Time between two looks at a journal that has nothing new: many slots may be quiet."""
+_LOOKS_TO_LEAVE = 2
 LOOK_BACK_EVERY_S = 10.0
 """Time between two looks whether rows that a copy lacks were deleted."""
 _AGAIN_S = 0.5
 _BALANCE_EVERY_S = 2.0
 _RESTS_S = 5.0
 """Time for which nothing has moved, before a slot is moved to balance."""
+_WANTED_S = 600.0
+"""Time for which a slot waits for the copy of the node that is to get it."""
 _TAKEN_WITHIN_S = 10.0
 """Patience with a journal that is away as a slot is taken: other nodes may reach it."""
 
@@ -101,6 +104,12 @@ class SlotTurns:
         """Time since which nobody has the slot's entry, as far as was seen."""
         self._is_warm = False
         """True while the entries say that this node could take the slot at once."""
+        self._is_kept: bool | None = None
+        """True if this node follows the journal; None: nobody has said so yet."""
+        self._looks_without = 0
+        """Number of looks in a row by which other nodes keep the copies."""
+        self._wanted: tuple[str, float] | None = None
+        """Node that gets the slot once its copy has the journal's end, and until when."""
         self._given_to: tuple[str, bool] | None = None
         """Node that gets the slot next, and whether an operator said so."""
         self._giving = asyncio.Event()
@@ -203,18 +212,23 @@ class SlotTurns:
         """Keep the copy near the journal's end until the slot's entry may have changed."""
         watching = asyncio.create_task(self._changed(seen))
         # Rows that the copy lacks may have been deleted before this, or while it could not read.
-        looks_back_at, wait_s, is_kept = _now(), FOLLOW_EVERY_S, True
+        looks_back_at, wait_s = _now(), FOLLOW_EVERY_S
+        # Nobody may say for long, while the ensemble is away.
+        is_kept = bool(copy.journal) if self._is_kept is None else self._is_kept
         try:
             while True:
                 is_behind, last = _now() >= looks_back_at, copy.last_row
                 if is_behind:
                     is_kept = await self._keeps_copy(otherwise=is_kept)
+                    self._is_kept = is_kept
                 try:
                     if is_kept:
                         await catch_up(self._journal, copy, is_behind=is_behind)
                 except JournalAway:
+                    self._site.reaches_journal = False
                     await self._note_copy(is_warm=False)
                 else:
+                    self._site.reaches_journal |= is_kept
                     progress.reached(copy.last_row) if is_kept else progress.leave()
                     is_idle = copy.last_row == last
                     wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
@@ -232,9 +246,12 @@ class SlotTurns:
     async def _keeps_copy(self, *, otherwise: bool) -> bool:
         """Return True if this node should follow the journal; `otherwise`, if nobody knows."""
         try:
-            return await self._site.keeps_copy(self._slot)
+            keeps = await self._site.keeps_copy(self._slot)
         except CoordinationAway:
             return otherwise
+        # Not at once: nodes that were cut off from the ensemble appear one after the other.
+        self._looks_without = 0 if keeps else self._looks_without + 1
+        return keeps or (bool(self._is_kept) and self._looks_without < _LOOKS_TO_LEAVE)
 
     async def _note_copy(self, *, is_warm: bool, again: bool = False) -> None:
         """Note whether this node could take the slot at once; `again`, as entries go with a
@@ -347,13 +364,32 @@ class SlotTurns:
                     await self._giving.wait()
             if not self._giving.is_set():
                 with contextlib.suppress(CoordinationAway):
+                    await self._give_if_wanted()
                     await self._give_if_better()
         await self._giving.wait()
         give_up()
         await asyncio.Event().wait()
 
+    async def _give_if_wanted(self) -> None:
+        """Order the slot to the node that an operator wants it at, once that node's copy has the
+        journal's end; forget the order after a while.
+        """
+        if self._wanted is None:
+            return
+        node, until = self._wanted
+        view = await self._site.view(_BALANCE_EVERY_S / 2)
+        if node in view.slots[self._slot].copies:
+            self._given_to = (node, True)
+            self._giving.set()
+            return
+        if _now() > until:
+            self._wanted = None
+        await self._site.want(self._slot, "" if self._wanted is None else node)
+
     async def _give_if_better(self) -> None:
         """Order the slot away if another node should have it now."""
+        if self._giving.is_set():
+            return
         view = await self._site.view(_BALANCE_EVERY_S / 2)
         if self._site.unchanged_s < max(_RESTS_S, self._site.session_s):
             return
@@ -374,6 +410,8 @@ class SlotTurns:
         """Give the slot to another node: an operator's order. Raises GivingRefused."""
         try:
             view = await self._site.view(0)
+            if node in view.nodes - {self._node, *view.slots[self._slot].copies}:
+                await self._site.want(self._slot, node)
         except (CoordinationAway, CoordinationRefused) as error:
             raise GivingRefused(f"nobody knows which nodes are there: {error}") from error
         if node == self._node:
@@ -383,11 +421,10 @@ class SlotTurns:
                 f"there is no node {node}; the site has {', '.join(sorted(view.nodes))} now"
             )
         if node not in view.slots[self._slot].copies:
-            with contextlib.suppress(CoordinationAway):
-                await self._site.wish(self._slot, node)
+            self._wanted = (node, _now() + _WANTED_S)
             raise GivingRefused(
-                f"{node} has not read the journal of {self._what} to its end, and reads on now:"
-                f" try again in {LOOK_BACK_EVERY_S:g} s or more"
+                f"{node} has not read the journal of {self._what} to its end: it gets the slot"
+                f" as soon as it has, within {_WANTED_S / 60:g} minutes"
             )
         self._given_to = (node, True)
         self._giving.set()

@@ -54,9 +54,7 @@ async def test_locks_of_the_nodes_that_should_have_them_are_no_finding() -> None
     assert await examined(holders, {0: "a", 1: "b"}) == []
 
 
-@pytest.mark.parametrize(
-    "holder", ["isthmus paris.s1 packer at a", "isthmus paris packer", "shell"]
-)
+@pytest.mark.parametrize("holder", ["isthmus paris.s1 packer at a", "shell"])
 async def test_a_lock_of_another_node_or_of_nobodys_is_found(holder: str) -> None:
     (finding,) = await examined({SECOND.packer_lock: holder}, {0: "a", 1: "b"})
     assert finding.subject == "locks"
@@ -64,6 +62,10 @@ async def test_a_lock_of_another_node_or_of_nobodys_is_found(holder: str) -> Non
         f"b should run slot 1, and waits for {SECOND.packer_lock}, which the connection"
         f" {holder!r} holds"
     )
+
+
+async def test_a_connection_of_an_earlier_version_is_of_no_known_node() -> None:
+    assert await examined({SECOND.packer_lock: "isthmus paris packer"}, {0: "a", 1: "b"}) == []
 
 
 async def test_locks_of_a_slot_that_no_node_should_run_are_not_judged() -> None:

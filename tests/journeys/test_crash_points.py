@@ -40,8 +40,8 @@ def stage_of(point: str) -> str:
 
 
 ELSEWHERE = {"turn", "journal", "snapshot", "move", "reslot"}
-"""Beginnings of the points of a node that shares its site, which `test_takeover` and `test_moving`
-reach, and of a change of slots: `test_reslotting`."""
+"""Beginnings of points that other tests reach: those of a node that shares its site in
+`test_takeover` and `test_moving`, those of a change of slots in `test_reslotting`."""
 POINTS = [point for point in crash_points.POINTS if point.split(".")[0] not in ELSEWHERE]
 STAGES = sorted({stage_of(point) for point in POINTS})
 

@@ -52,6 +52,8 @@ _OPEN_WITHIN_S = 10.0
 """Time for declaring, binding and consuming a link's queue on a cluster, as long as for connecting:
 a node of a minority answers a declaration late, or never, while another node would at once.
 """
+_SLOWLY_OPEN_WITHIN_S = 40.0
+"""Time for opening a link once no node was quick enough: more than RabbitMQ's own limit, 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class RabbitLinkConnector:
     def __init__(self, address: LinkEndAddress, ring: AddressRing[Endpoint] | None = None) -> None:
         self._address = address
         self._ring = ring
+        self._slow_nodes = 0
+        """Number of connections in a row on which the link was not open in time."""
 
     async def connect(self) -> RabbitLinkEnd:
         """Return a new connection. Raises LinkUnreachable, LinkRefused, LinkTaken."""
@@ -213,11 +217,13 @@ class RabbitLinkConnector:
         end = RabbitLinkEnd(connection, address)
         with contextlib.ExitStack() as unless_open:
             unless_open.callback(connection.abort, "the link could not be opened")
+            within_s = self._open_within_s
             try:
-                async with asyncio.timeout(_OPEN_WITHIN_S if address.is_cluster else None):
+                async with asyncio.timeout(within_s):
                     await end.open()
             except TimeoutError as error:
-                reason = f"{connection.address} declared no link within {_OPEN_WITHIN_S:g} s"
+                self._slow_nodes += 1
+                reason = f"{connection.address} declared no link within {within_s:g} s"
                 raise LinkUnreachable(reason) from error
             except ChannelClosed as error:
                 if error.code == _LOCKED:
@@ -226,4 +232,12 @@ class RabbitLinkConnector:
             except BulkAmqpError as error:
                 raise LinkUnreachable(str(error)) from error
             unless_open.pop_all()
+        self._slow_nodes = 0
         return end
+
+    @property
+    def _open_within_s(self) -> float | None:
+        if not self._address.is_cluster:
+            return None
+        is_quick = self._slow_nodes < max(1, len(self._address.places))
+        return _OPEN_WITHIN_S if is_quick else _SLOWLY_OPEN_WITHIN_S

@@ -123,3 +123,32 @@ def test_nothing_is_given_while_a_slot_is_free_or_nobody_is_there() -> None:
 def test_a_node_that_leaves_gives_its_slots_to_the_others() -> None:
     view = view_of("abc", "aaabc").without("a")
     assert Counter(view.takers().values()) in (Counter("bbc"), Counter("bcc"))
+
+
+def test_as_many_nodes_keep_a_copy_as_should_and_more_only_where_a_slot_is_to_move() -> None:
+    even = view_of("abcd", "aabbccdd")
+    for copies in (1, 2, 3):
+        kept = [even.keepers(slot, copies) for slot in range(8)]
+        assert all(len(one) == copies for one in kept)
+        assert all(one.owner not in kept[slot] for slot, one in even.slots.items())
+    assert len({even.keepers(slot, 1) for slot in range(8)}) > 2, "not all at one node"
+    uneven = view_of("abcd", "aaabbbcc", copies="")
+    more = [slot for slot in range(8) if len(uneven.keepers(slot, 1)) == 2]
+    assert len(more) <= 1
+    assert any("d" in uneven.keepers(slot, 1) for slot in range(6))
+
+
+def test_nodes_that_cannot_run_a_slot_keep_no_copy_and_are_given_nothing() -> None:
+    view = replace(view_of("abcd", "aaaabbbb", copies=""), unfit=frozenset("cd"))
+    assert {node for slot in range(8) for node in view.keepers(slot, 2)} == {"a", "b"}
+    free = replace(view_of("abc", "--------", copies=""), unfit=frozenset("a"))
+    assert set(free.takers().values()) == {"b", "c"}
+    nobody = replace(free, unfit=frozenset("abc"))
+    assert set(nobody.takers().values()) == {"a", "b", "c"}
+
+
+def test_a_node_that_an_operator_wants_a_slot_at_keeps_a_copy() -> None:
+    even = view_of("abcd", "aabbccdd")
+    other = next(node for node in "bcd" if node not in even.keepers(0, 1))
+    slots = {**even.slots, 0: replace(even.slots[0], wanted=other)}
+    assert other in replace(even, slots=slots).keepers(0, 1)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from dedup.journal.journal import SlotGone
+from dedup.journal.journal import JournalRow, SlotGone
 from dedup.journal.memory_journal import MemoryJournal, SlotRows
 from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
@@ -50,12 +49,15 @@ class Site:
         """The slots of each node."""
         return {name: sorted(node.held) for name, node in self.nodes.items()}
 
+    def copies_of(self, slot: int) -> set[str]:
+        """Return the nodes whose copies of a slot are at the journal's end."""
+        inside = f"slots/{slot}/copies/"
+        return {path.removeprefix(inside) for path in self.ensemble.entries if inside in path}
+
     @property
-    def copies_of(self) -> list[int]:
+    def copies_of_each(self) -> list[int]:
         """Number of the copies of each slot that are at the journal's end."""
-        paths = [path.split("/") for path in self.ensemble.entries]
-        found = Counter(int(path[1]) for path in paths if path[2:3] == ["copies"])
-        return [found[slot] for slot in range(SLOTS)]
+        return [len(self.copies_of(slot)) for slot in range(SLOTS)]
 
     @property
     def counts(self) -> list[int]:
@@ -69,6 +71,16 @@ class Site:
             await self.nodes[name].stop()
 
 
+class CountingJournal(MemoryJournal):
+    """Journal that counts how often somebody reads its rows."""
+
+    reads = 0
+
+    def rows(self, after: int) -> AsyncIterator[JournalRow]:
+        self.reads += 1
+        return super().rows(after)
+
+
 class Node:
     """A node that runs in turn whatever slots it gets."""
 
@@ -80,7 +92,7 @@ class Node:
         member = ClusterMember(name, f"life {site.lives}", name)
         self._entries = SiteEntries(self.coordination, member, SLOTS, SESSION_S, site.copies)
         self._site = site
-        self.journals = [MemoryJournal(rows) for rows in site.slots]
+        self.journals = [CountingJournal(rows) for rows in site.slots]
         self.ends_within_s = 0.0
         """Time for the end of each second slot."""
         self._reaches_broker = True
@@ -131,12 +143,14 @@ class Node:
 
     async def lose_broker(self) -> None:
         self._reaches_broker = self._entries.is_fit = False
+        await self._entries.show_fitness()
         await let_pass(15)
         self._entries.is_cut_off = True
 
-    def find_broker(self) -> None:
+    async def find_broker(self) -> None:
         self._reaches_broker = self._entries.is_fit = True
         self._entries.is_cut_off = False
+        await self._entries.show_fitness()
 
     async def _look(self) -> bool:
         return self._reaches_broker
@@ -310,7 +324,7 @@ async def test_a_node_that_does_not_reach_the_broker_gets_no_slots_and_gives_its
         await let_pass(120)
         assert (site.shares, site.taken) == (before, taken)
         for node in site.nodes.values():
-            node.find_broker()
+            await node.find_broker()
         await let_pass(60)
         assert site.counts == [2, 3, 3]
 
@@ -373,13 +387,13 @@ async def test_all_slots_are_held_once_however_nodes_come_and_go(seed: int) -> N
 async def test_few_nodes_follow_each_slot_and_slots_even_out_all_the_same() -> None:
     async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
         assert site.counts == [2, 2, 2, 2]
-        assert site.copies_of == [1] * SLOTS
+        assert site.copies_of_each == [1] * SLOTS
         site.start("e", "f", "g", "h")
-        await let_pass(240)
+        await let_pass(300)
         assert site.counts == [1] * SLOTS
         taken = site.taken
         await let_pass(60)
-        assert site.copies_of == [1] * SLOTS
+        assert site.copies_of_each == [1] * SLOTS
         assert site.taken == taken
 
 
@@ -388,32 +402,78 @@ async def test_the_slots_of_a_dead_node_go_to_those_that_have_copies_and_others_
     None
 ):
     async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
-        lost = list(site.nodes["b"].held)
-        others = [
-            {path.rpartition("/")[2] for path in site.ensemble.entries if f"{slot}/copies/" in path}
-            for slot in lost
-        ]
+        copies = {slot: site.copies_of(slot) for slot in site.nodes["b"].held}
         await site.nodes["b"].kill()
         await let_pass(SESSION_S + 0.5)
-        for slot, copies in zip(lost, others, strict=True):
-            assert [name for name, held in site.shares.items() if slot in held] == list(copies)
-        await let_pass(60)
+        for slot, nodes in copies.items():
+            assert {name for name, held in site.shares.items() if slot in held} == nodes
+        await let_pass(90)
         assert site.counts == [2, 3, 3]
-        assert site.copies_of == [1] * SLOTS
+        assert site.copies_of_each == [1] * SLOTS
 
 
 @in_virtual_time
-async def test_an_operator_moves_a_slot_to_a_node_once_the_node_has_read_its_journal() -> None:
-    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
-        slot, give = next(iter(site.nodes["a"].held.items()))
-        (has_copy,) = (
-            path.rpartition("/")[2] for path in site.ensemble.entries if f"{slot}/copies/" in path
-        )
-        to = next(name for name in "bcd" if name != has_copy)
-        with pytest.raises(GivingRefused, match="reads on now: try again in 10 s or more"):
-            await give(to)
-        await let_pass(15)
+async def test_a_slot_leaves_its_owner_and_the_nodes_with_copies_that_all_lost_the_broker() -> None:
+    async with running("a", "b", "c", "d", "e", "f", for_s=60) as site:
+        slot, *_ = site.nodes["f"].held
+        lost = {"f", *site.copies_of(slot)}
+        assert len(lost) == 3
+        await asyncio.gather(*(site.nodes[name].lose_broker() for name in lost))
+        await let_pass(180)
+        assert all(not site.shares[name] for name in lost), site.shares
+        assert len(site.counts) == 6
+
+
+async def order_to_a_node_without_a_copy(site: Site) -> tuple[int, str]:
+    """Order a slot of `a` to a node that does not follow its journal; return both."""
+    slot, give = next(iter(site.nodes["a"].held.items()))
+    to = next(name for name in "bcd" if name not in site.copies_of(slot))
+    with pytest.raises(GivingRefused, match="it gets the slot as soon as it has, within 10 min"):
         await give(to)
-        await let_pass(60)
+    return slot, to
+
+
+@in_virtual_time
+async def test_a_node_that_an_operator_gives_a_slot_reads_its_journal_first() -> None:
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        slot, to = await order_to_a_node_without_a_copy(site)
+        await let_pass(90)
         assert slot in site.nodes[to].held
-        assert site.copies_of == [1] * SLOTS
+        assert site.counts == [2, 2, 2, 2]
+        assert site.copies_of_each == [1] * SLOTS
+
+
+@in_virtual_time
+async def test_a_slot_whose_owner_ends_goes_to_a_copy_and_not_to_who_still_reads() -> None:
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        for node in site.nodes.values():
+            for journal in node.journals if node.name != "a" else ():
+                journal.trouble.away = True  # nobody reads on
+        slot, to = await order_to_a_node_without_a_copy(site)
+        (copy,) = site.copies_of(slot) or {""}
+        for journal in (journal for node in site.nodes.values() for journal in node.journals):
+            journal.trouble.away = False
+        await site.nodes["a"].stop()
+        await let_pass(1)
+        assert slot in site.nodes[copy].held
+        assert slot not in site.nodes[to].held
+
+
+@in_virtual_time
+async def test_who_follows_what_stays_while_the_ensemble_is_away() -> None:
+    async with running("a", "b", "c", "d", for_s=60, copies=1) as site:
+        for node in site.nodes.values():
+            node.coordination.away = True  # each connection breaks
+        await let_pass(5)
+        before = {name: [one.reads for one in node.journals] for name, node in site.nodes.items()}
+        await let_pass(60)
+        read = {
+            (slot, name)
+            for name, node in site.nodes.items()
+            for slot, journal in enumerate(node.journals)
+            if journal.reads > before[name][slot]
+        }
+        for node in site.nodes.values():
+            node.coordination.away = False
+        await let_pass(30)
+        assert read == {(slot, name) for slot in range(SLOTS) for name in site.copies_of(slot)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +17,17 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.journal.slot_taking import SlotTaking
 from dedup.memory_store import MemoryStore
 from federation.slots import ONE_SLOT, SlotMap
+from relay.cluster.coordination import CoordinationAway
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.moving import MOVED_IN, MOVED_OUT, MoveRefused, move_access, move_in, move_out
 from relay.cluster.shared_orders import ORDERS
 from relay.cluster.shared_reslotting import SharedReslotting
 from relay.node.site_folder import RESLOT
 from relay.operator.holds import Holds, read_holds
-from relay.reslot.reslotting import ReslotRefused
+from relay.reslot.reslotting import ReslotRefused, Reslotting
 from relay.state.node_state import TABLES, Commit
 from tests.relay.reslot.former_site import EXCHANGES, FOUR, TWO, Site, dying_at
+from tests.virtual_time import in_virtual_time, let_pass
 
 if TYPE_CHECKING:
     from relay.cluster.site_servers import SharedServers
@@ -235,3 +238,19 @@ async def test_the_order_to_quiesce_is_not_found_again(site: Site) -> None:
     shared = await SharedSite(site, TWO).make()
     await shared.change(FOUR)
     assert '"quiescing": false' in shared.servers.facts[ORDERS]
+
+
+@in_virtual_time
+async def test_who_waits_for_the_nodes_end_waits_for_a_lost_connection_too() -> None:
+    said: list[str] = []
+    servers = Servers()
+    shared = SharedReslotting(cast(Reslotting, None), cast("SharedServers", servers), said.append)
+    servers.coordination().away = True
+    asking = asyncio.create_task(shared.running())
+    await let_pass(20)
+    servers.coordination().away = False
+    assert await asking == []
+    assert said == ["ZooKeeper: no ensemble in memory"]
+    servers.coordination().away = True
+    with pytest.raises(CoordinationAway):
+        await shared.running()
