@@ -224,11 +224,13 @@ class SlotTurns:
                 try:
                     if is_kept:
                         await catch_up(self._journal, copy, is_behind=is_behind)
+                    elif not self._site.reaches_journal:
+                        await self._journal.ownership()  # or nobody would see that it is back
                 except JournalAway:
                     self._site.reaches_journal = False
                     await self._note_copy(is_warm=False)
                 else:
-                    self._site.reaches_journal |= is_kept
+                    self._site.reaches_journal = True
                     progress.reached(copy.last_row) if is_kept else progress.leave()
                     is_idle = copy.last_row == last
                     wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
@@ -358,6 +360,9 @@ class SlotTurns:
         """Call `give_up` once this node is to give the slot away: by an order, to balance, or as
         the node cannot run it.
         """
+        if self._site.has_several_slots:
+            with contextlib.suppress(CoordinationAway):
+                await self._site.want(self._slot, "")  # an order to this node's turn before
         while self._site.has_several_slots and not self._giving.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BALANCE_EVERY_S):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from dedup.journal.memory_journal import MemoryJournal, SlotRows
 from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
+from relay.cluster.coordination import CoordinationAway
 from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.shared_state import shared
 from relay.cluster.site_entries import ClusterMember, SiteEntries
@@ -98,6 +100,7 @@ class Node:
         self._reaches_broker = True
         self._entries.look_if_fit = self._look
         self._tasks = [asyncio.create_task(self._live(slot)) for slot in range(SLOTS)]
+        self._tasks.append(asyncio.create_task(self._show_fitness()))
 
     async def _live(self, slot: int) -> None:
         @asynccontextmanager
@@ -141,16 +144,21 @@ class Node:
             except SlotGone:
                 continue
 
+    async def _show_fitness(self) -> None:
+        """Show the others every five seconds whether this node is fit, as the broker's probe."""
+        while True:
+            with contextlib.suppress(CoordinationAway):
+                await self._entries.show_fitness()
+            await let_pass(5)
+
     async def lose_broker(self) -> None:
         self._reaches_broker = self._entries.is_fit = False
-        await self._entries.show_fitness()
         await let_pass(15)
         self._entries.is_cut_off = True
 
-    async def find_broker(self) -> None:
+    def find_broker(self) -> None:
         self._reaches_broker = self._entries.is_fit = True
         self._entries.is_cut_off = False
-        await self._entries.show_fitness()
 
     async def _look(self) -> bool:
         return self._reaches_broker
@@ -324,7 +332,7 @@ async def test_a_node_that_does_not_reach_the_broker_gets_no_slots_and_gives_its
         await let_pass(120)
         assert (site.shares, site.taken) == (before, taken)
         for node in site.nodes.values():
-            await node.find_broker()
+            node.find_broker()
         await let_pass(60)
         assert site.counts == [2, 3, 3]
 
