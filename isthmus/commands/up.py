@@ -38,6 +38,7 @@ from isthmus.options import (
 )
 from isthmus.status import status_of
 from isthmus.up.announcements import (
+    FileUnusable,
     NotTakenUp,
     check_file,
     running_mesh,
@@ -241,10 +242,15 @@ def _end_nodes(file: Path, site: str, state: Path) -> None:
     record = running_mesh(state)
     if record is None:
         exit_with(f"`isthmus up` does not run in {state}: end the nodes where they run", EXIT_FAULT)
+    rested = rests(state, site)
     try:
         check_file(record, file, state)
         rest(state, site)
-        asyncio.run(until_nodes_ended(record, site, state))
+        asyncio.run(until_nodes_ended(record, mesh, site, state))
+    except FileUnusable as error:
+        if not rested:
+            rouse(state, [site])
+        exit_with(f"the nodes of {site} go on: {error}", EXIT_FAULT)
     except (NotTakenUp, OSError) as error:
         again = f"`isthmus status {file}` shows what runs; `isthmus up {file} --detach` starts all"
         exit_with(f"the nodes of {site} may go on: {error}; {again}", EXIT_FAULT)

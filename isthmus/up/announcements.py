@@ -26,6 +26,10 @@ class NotTakenUp(Exception):
     """The supervisor did not take up the file; the text gives reason and remedy."""
 
 
+class FileUnusable(NotTakenUp):
+    """The supervisor cannot run the file; the mesh goes on as before."""
+
+
 def running_mesh(state: Path) -> SupervisorRecord | None:
     """Return the record of the running supervisor of the state folder, or None."""
     record = read_record(state)
@@ -74,18 +78,19 @@ async def _taken_up(record: SupervisorRecord, state: Path) -> SupervisorRecord:
         state, lambda record: record.asked > before, TAKEN_UP_WITHIN_S, "no answer"
     )
     if record.file_problem:
-        raise NotTakenUp(f"the supervisor did not take up the file: {record.file_problem}")
+        raise FileUnusable(f"the supervisor did not take up the file: {record.file_problem}")
     return record
 
 
-async def until_nodes_ended(record: SupervisorRecord, site: str, state: Path) -> None:
+async def until_nodes_ended(record: SupervisorRecord, mesh: Mesh, site: str, state: Path) -> None:
     """Have the supervisor look at its file and at the sites that rest; wait until none of its
     children is a node of a site. Raises NotTakenUp.
     """
+    others = mesh.sites.keys() - {site}
 
     def has_none(record: SupervisorRecord) -> bool:
-        names = [child.name for child in record.children if child.kind == "node"]
-        return not any(name == site or name.startswith(f"{site}.") for name in names)
+        nodes = {child.name for child in record.children if child.kind == "node"} - others
+        return not any(name == site or name.startswith(f"{site}.") for name in nodes)
 
     record = await _taken_up(record, state)
     # A look that was under way may have planned the nodes before.

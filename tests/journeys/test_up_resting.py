@@ -52,6 +52,13 @@ async def test_slots_and_servers_of_a_site_change_while_up_runs_the_rest(
         await until(lambda: nodes < running(tmp_path), "both nodes run", 60)
         every = running(tmp_path)
 
+        up.write(MESH.replace("mesh: rests", "mesh: other"))
+        code, said = await up.run("down", "--site", "tokyo")
+        assert code == 1
+        assert "the nodes of tokyo go on: the supervisor did not take up the file" in said
+        assert running(tmp_path) == every
+        up.write(MESH)
+
         reslotting = asyncio.create_task(up.run("reslot", "tokyo", "--slots", "2"))
         await until(lambda: is_quiesced(up), "tokyo is quiesced", 90)
         code, said = await up.run("down", "--site", "tokyo")
