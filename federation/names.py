@@ -206,6 +206,38 @@ def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
     return f"^(?:{'|'.join(whole + begun)})$"
 
 
+LONGEST_PATTERN_BYTES = 1024
+"""Longest pattern that RabbitMQ takes since 4.3."""
+ANOTHER_SLOT = r"(?:\.s[0-9]+)?"
+"""Pattern of what follows the name of the first slot in that of another one."""
+
+
+def fitting(exact: str, wider: str) -> str:
+    """Return the exact pattern, or the wider one where the exact one is too long for RabbitMQ."""
+    return exact if len(exact.encode()) <= LONGEST_PATTERN_BYTES else wider
+
+
+def of_any_slot(names: Iterable[str], more: Iterable[str] = ()) -> str:
+    """Return a pattern for names of a first slot and the same of all other slots; `more` are
+    patterns that count as well.
+    """
+    every = [f"{_literal(name)}{ANOTHER_SLOT}" for name in names]
+    return f"^(?:{'|'.join([*every, *more])})$"
+
+
+def of_link_end(prefix: str, end: str, *, sends: str, hears: str) -> str:
+    """Return a pattern for one of both exchanges of all links that have an end at a site, and for
+    that end's queues. `sends` is the exchange's word where the site sends, `hears` where it
+    receives: data, acks. Names of sites have no dot.
+    """
+    ours, site = _literal(prefix), _literal(end)
+    of_sender, of_receiver = (
+        f"{sends}\\.{site}\\..*",
+        f"{hears}\\.[^.]+\\.{site}(?:[^A-Za-z0-9_-].*)?",
+    )
+    return f"^(?:{ours}(?:{of_sender}|{of_receiver}|link\\.{site}\\..*))$"
+
+
 def _literal(name: str) -> str:
     # Not re.escape, which escapes blanks and more: the broker's patterns are PCRE.
     return re.sub(r"([\\.^$|?*+()\[\]{}])", r"\\\1", name)

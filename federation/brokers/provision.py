@@ -20,7 +20,7 @@ from federation.brokers.users import (
     site_users,
 )
 from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
-from federation.names import Names, matching, slot_names
+from federation.names import Names, fitting, matching, of_any_slot, slot_names
 
 NEVER_DROP = 2_147_483_647
 """`x-delivery-limit` of all quorum queues of Isthmus: RabbitMQ 4 drops after 20 returns by default,
@@ -218,4 +218,5 @@ def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
         # Even with `on_full: block`: the disk is the limit, whatever neighbours send.
         definition["max-length-bytes"] = site.log.max_bytes
     logs = [slot.log for slot in slot_names(mesh, site.name)]
-    return PolicyDeclaration(names.log_policy, matching(logs), definition)
+    pattern = fitting(matching(logs), of_any_slot([names.log]))
+    return PolicyDeclaration(names.log_policy, pattern, definition)

@@ -18,11 +18,20 @@ from dataclasses import dataclass, field, replace
 
 from federation.brokers.credentials import Credentials, SitePasswords
 from federation.mesh import Link, Mesh
-from federation.names import Names, matching, slot_names
+from federation.names import (
+    Names,
+    fitting,
+    matching,
+    of_any_slot,
+    of_link_end,
+    slot_names,
+)
 
 NOT_OURS = r"^(?!isthmus\.)"
 """Pattern of the names that applications may use: all that do not begin with `isthmus.`."""
 
+_APPLICATIONS = r"(?!isthmus\.|amq\.default$).+"
+"""Pattern of the exchanges of applications, but the default one, which reaches any queue."""
 NOTHING = matching()
 
 
@@ -101,35 +110,48 @@ def _node_users(
     delivered = {
         exchange.delivers_to for exchange in mesh.exchanges.values() if exchange.reaches(site)
     }
+    to = [*sorted(delivered.union(formerly_delivered)), *aside, *deliverers]
+    own_aside = put_aside_queues(names)
+    own_deliverer = [names.deliverer_lease] if is_cluster else []
+    own_packer = [names.packer_lease] if is_cluster else []
+    egress = matching(prefixes=[names.egress_prefix]).removeprefix("^").removesuffix("$")
+    log = fitting(matching(logs), of_any_slot([names.log]))
     return [
         UserDeclaration(
             names.relay_user(site),
             own.relay,
-            configure=matching(slot.deliverer_lock for slot in slots),
-            write=matching([*sorted(delivered.union(formerly_delivered)), *aside, *deliverers]),
-            read=matching(deliverers) if deliverers else NOTHING,
+            configure=fitting(
+                matching(slot.deliverer_lock for slot in slots),
+                of_any_slot([names.deliverer_lock]),
+            ),
+            write=fitting(matching(to), of_any_slot([*own_aside, *own_deliverer], [_APPLICATIONS])),
+            read=fitting(matching(deliverers), of_any_slot(own_deliverer)),
         ),
         UserDeclaration(
             names.packer_user(site),
             own.packer,
-            configure=matching(slot.packer_lock for slot in slots),
-            write=matching(packers) if packers else NOTHING,
+            configure=fitting(
+                matching(slot.packer_lock for slot in slots), of_any_slot([names.packer_lock])
+            ),
+            write=fitting(matching(packers), of_any_slot(own_packer)),
             # Queues of exchanges taken out of the file too: they are packed until empty.
-            read=matching(packers, prefixes=[names.egress_prefix]),
+            read=fitting(
+                matching(packers, prefixes=[names.egress_prefix]), of_any_slot(own_packer, [egress])
+            ),
         ),
         UserDeclaration(
             names.log_user(site),
             own.log,
             configure=NOTHING,
-            write=matching(logs),
-            read=matching(logs),
+            write=log,
+            read=log,
         ),
         UserDeclaration(
             names.keeper_user(site),
             own.keeper,
             configure=NOTHING,
             write=NOTHING,
-            read=matching(aside),
+            read=fitting(matching(aside), of_any_slot(own_aside)),
         ),
         # Empty rights let the user see the virtual host.
         UserDeclaration(
@@ -178,6 +200,10 @@ def _link_user(names: Names, end: str, links: list[Link], password: str) -> User
         names.link_user(end),
         password,
         configure=matching(prefixes=own),
-        write=matching(writes, own),
-        read=matching(reads, own),
+        write=fitting(
+            matching(writes, own), of_link_end(names.prefix, end, sends="data", hears="acks")
+        ),
+        read=fitting(
+            matching(reads, own), of_link_end(names.prefix, end, sends="acks", hears="data")
+        ),
     )

@@ -76,6 +76,10 @@ class LogSource(Protocol):
         """Best lower bound for the offset of the place's name."""
         ...
 
+    def own_offset_of(self, place: Place) -> int | None:
+        """Offset of the place's name, or None if only a lower bound is known."""
+        ...
+
     def forget_reader(self, reader: LogReader) -> None: ...
 
 
@@ -260,6 +264,12 @@ class LogReader:
         self._search_end = -1 if end is None else end
         if end is None or end < offset:
             raise PlaceLost(place)
+        own = self._source.own_offset_of(place)
+        if own is not None and first is not None and own < first:
+            # A copy of the name further on is not the place: what stands before was never given.
+            done = self._reached or place
+            self._pass_place(done if done.offset > own else Place(own, place.name), first)
+            return scans.cursor(0)
         self._searched = 0
         return scans.cursor(offset)
 
@@ -301,10 +311,15 @@ class LogReader:
         self._drop_cursor()
         if first is None or first <= place.offset:
             raise PlaceLost(place)
-        needed = self._reached or place
+        self._pass_place(self._reached or place, first)
+
+    def _pass_place(self, needed: Place, first: int) -> None:
+        """Go on at the log's first batch, the place being eaten. Raises LogGap unless all that was
+        eaten was done with, up to `needed`.
+        """
         if first > needed.offset + 1:
             raise LogGap(needed, first)
-        self._place = None  # the eaten batches were done with
+        self._place = None
 
     def _stand(self) -> None:
         self._stands = True

@@ -310,6 +310,11 @@ class LogWriter:
         seen = self._knowledge.recent.find(place.name)
         return place.offset if seen is None else seen.offset
 
+    def own_offset_of(self, place: Place) -> int | None:
+        """Offset of the place's name, or None if only a lower bound is known."""
+        seen = self._knowledge.recent.find(place.name)
+        return None if seen is None else seen.offset
+
     def forget_reader(self, reader: LogReader) -> None:
         """Drop a closed reader."""
         self._readers.pop(reader, None)

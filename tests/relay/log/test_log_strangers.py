@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relay.log.reader import LogGap
 from relay.log.site_log import LogClosed
 from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
@@ -153,3 +154,23 @@ async def test_a_mark_that_came_while_the_connection_was_lost_is_noticed(
         theirs, data = mark(0, incarnation=b"theirs--")
         world.stream.append_alien(data)
     assert world.superseded == [theirs]
+
+
+@in_one_life()
+async def test_a_copy_of_an_eaten_batch_is_not_taken_for_the_place_behind_it(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    reader = writer.reader(None, name="test")
+    await append(writer, 0, 1)
+    await take(reader, 2)
+    await until_checked(writer, 1)
+    # A former owner's appends land, and retention eats the head, before this node reads back.
+    for number in (7, 77, 1):
+        world.stream.append_alien(batch(number)[1])
+    first = world.stream.records[-2].offset
+    world.stream.truncate_head(first)
+    with pytest.raises(LogGap) as gap:
+        await take(reader, 100)
+    assert gap.value.first == first
+    reader.rewind(None)
+    assert await take(reader, 1) == [77]
