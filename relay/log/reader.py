@@ -319,7 +319,7 @@ class LogReader:
         """
         if first > needed.offset + 1:
             raise LogGap(needed, first)
-        self._place = None
+        self._place = None  # the eaten batches were done with
 
     def _stand(self) -> None:
         self._stands = True
