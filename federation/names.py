@@ -208,8 +208,7 @@ def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
 
 LONGEST_PATTERN_BYTES = 1024
 """Longest pattern that RabbitMQ takes since 4.3."""
-ANOTHER_SLOT = r"(?:\.s[0-9]+)?"
-"""Pattern of what follows the name of the first slot in that of another one."""
+_SLOT_NUMBER = re.compile(r"\.s[0-9]+$")
 
 
 def fitting(exact: str, wider: str) -> str:
@@ -217,11 +216,20 @@ def fitting(exact: str, wider: str) -> str:
     return exact if len(exact.encode()) <= LONGEST_PATTERN_BYTES else wider
 
 
-def of_any_slot(names: Iterable[str], more: Iterable[str] = ()) -> str:
-    """Return a pattern for names of a first slot and the same of all other slots; `more` are
-    patterns that count as well.
+def of_slots(names: Iterable[str], prefixes: Iterable[str] = ()) -> str:
+    """Return a pattern as `matching` does for names of a site's slots; of any slot, where the exact
+    pattern is too long for RabbitMQ.
     """
-    every = [f"{_literal(name)}{ANOTHER_SLOT}" for name in names]
+    every, begun = [*names], [f"{_literal(prefix)}.*" for prefix in prefixes]
+    return fitting(matching(every, prefixes), of_any_slot(every, begun))
+
+
+def of_any_slot(names: Iterable[str], more: Iterable[str] = ()) -> str:
+    """Return a pattern for names of slots, whatever their slots; `more` are patterns that count as
+    well.
+    """
+    first = dict.fromkeys(_SLOT_NUMBER.sub("", name) for name in names)
+    every = [rf"{_literal(name)}(?:\.s[0-9]+)?" for name in first]
     return f"^(?:{'|'.join([*every, *more])})$"
 
 
@@ -231,11 +239,9 @@ def of_link_end(prefix: str, end: str, *, sends: str, hears: str) -> str:
     receives: data, acks. Names of sites have no dot.
     """
     ours, site = _literal(prefix), _literal(end)
-    of_sender, of_receiver = (
-        f"{sends}\\.{site}\\..*",
-        f"{hears}\\.[^.]+\\.{site}(?:[^A-Za-z0-9_-].*)?",
-    )
-    return f"^(?:{ours}(?:{of_sender}|{of_receiver}|link\\.{site}\\..*))$"
+    of_sender = rf"{sends}\.{site}\..*"
+    of_receiver = rf"{hears}\.[^.]+\.{site}(?:[^A-Za-z0-9_-].*)?"
+    return rf"^(?:{ours}(?:{of_sender}|{of_receiver}|link\.{site}\..*))$"
 
 
 def _literal(name: str) -> str:

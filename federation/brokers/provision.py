@@ -20,7 +20,7 @@ from federation.brokers.users import (
     site_users,
 )
 from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
-from federation.names import Names, fitting, matching, of_any_slot, slot_names
+from federation.names import Names, of_slots, slot_names
 
 NEVER_DROP = 2_147_483_647
 """`x-delivery-limit` of all quorum queues of Isthmus: RabbitMQ 4 drops after 20 returns by default,
@@ -217,6 +217,5 @@ def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
     if site.log.max_bytes is not None:
         # Even with `on_full: block`: the disk is the limit, whatever neighbours send.
         definition["max-length-bytes"] = site.log.max_bytes
-    logs = [slot.log for slot in slot_names(mesh, site.name)]
-    pattern = fitting(matching(logs), of_any_slot([names.log]))
-    return PolicyDeclaration(names.log_policy, pattern, definition)
+    logs = of_slots(slot.log for slot in slot_names(mesh, site.name))
+    return PolicyDeclaration(names.log_policy, logs, definition)

@@ -24,6 +24,7 @@ from federation.names import (
     matching,
     of_any_slot,
     of_link_end,
+    of_slots,
     slot_names,
 )
 
@@ -111,47 +112,35 @@ def _node_users(
         exchange.delivers_to for exchange in mesh.exchanges.values() if exchange.reaches(site)
     }
     to = [*sorted(delivered.union(formerly_delivered)), *aside, *deliverers]
-    own_aside = put_aside_queues(names)
-    own_deliverer = [names.deliverer_lease] if is_cluster else []
-    own_packer = [names.packer_lease] if is_cluster else []
-    egress = matching(prefixes=[names.egress_prefix]).removeprefix("^").removesuffix("$")
-    log = fitting(matching(logs), of_any_slot([names.log]))
     return [
         UserDeclaration(
             names.relay_user(site),
             own.relay,
-            configure=fitting(
-                matching(slot.deliverer_lock for slot in slots),
-                of_any_slot([names.deliverer_lock]),
-            ),
-            write=fitting(matching(to), of_any_slot([*own_aside, *own_deliverer], [_APPLICATIONS])),
-            read=fitting(matching(deliverers), of_any_slot(own_deliverer)),
+            configure=of_slots(slot.deliverer_lock for slot in slots),
+            write=fitting(matching(to), of_any_slot([*aside, *deliverers], [_APPLICATIONS])),
+            read=of_slots(deliverers),
         ),
         UserDeclaration(
             names.packer_user(site),
             own.packer,
-            configure=fitting(
-                matching(slot.packer_lock for slot in slots), of_any_slot([names.packer_lock])
-            ),
-            write=fitting(matching(packers), of_any_slot(own_packer)),
+            configure=of_slots(slot.packer_lock for slot in slots),
+            write=of_slots(packers),
             # Queues of exchanges taken out of the file too: they are packed until empty.
-            read=fitting(
-                matching(packers, prefixes=[names.egress_prefix]), of_any_slot(own_packer, [egress])
-            ),
+            read=of_slots(packers, prefixes=[names.egress_prefix]),
         ),
         UserDeclaration(
             names.log_user(site),
             own.log,
             configure=NOTHING,
-            write=log,
-            read=log,
+            write=of_slots(logs),
+            read=of_slots(logs),
         ),
         UserDeclaration(
             names.keeper_user(site),
             own.keeper,
             configure=NOTHING,
             write=NOTHING,
-            read=fitting(matching(aside), of_any_slot(own_aside)),
+            read=of_slots(aside),
         ),
         # Empty rights let the user see the virtual host.
         UserDeclaration(

@@ -35,10 +35,7 @@ async def examine_lock_holders(
         )
         for lock in locks:
             holder = await lock_holder(api, lock)
-            if holder is None:
-                continue
-            at = _AT_NODE.search(holder)
-            if at[1] != owner if at is not None else not holder.startswith(_OF_A_NODE):
+            if holder is not None and not _may_be_of(owner, holder):
                 found.warn(
                     "locks",
                     f"{owner} should run slot {slot}, and waits for {lock}, which the connection"
@@ -48,33 +45,31 @@ async def examine_lock_holders(
                 )
 
 
+def _may_be_of(node: str, connection: str) -> bool:
+    at = _AT_NODE.search(connection)
+    return connection.startswith(_OF_A_NODE) if at is None else at[1] == node
+
+
 async def lock_holder(api: ManagementApi, lock: str) -> str | None:
     """Return the name of the connection that holds a lock, an exclusive queue or a lease; None if
     nobody does, or the broker does not know the connection yet. Raises ManagementError.
     """
     queue: Mapping[str, Any] = await api.get("queues", api.vhost, lock) or {}
-    place = _of_owner(queue) or next(iter(map(_of_consumer, _active(queue))), "")
+    place = _place_of_holder(queue)
     if not place:
         return None
     connection = await api.get("connections", place)
     return None if connection is None else str(connection.get("user_provided_name") or place)
 
 
-def _of_owner(queue: Mapping[str, Any]) -> str:
-    """Return the place of the connection that owns an exclusive queue, HOST:PORT -> HOST:PORT."""
-    owner = queue.get("owner_pid_details")
-    return str(owner.get("name", "")) if isinstance(owner, Mapping) else ""
-
-
-def _active(queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the active consumer of a queue that gives messages to one alone; none without one."""
-    return [
-        one
-        for one in queue.get("consumer_details") or ()
-        if one.get("activity_status") == "single_active"
-    ]
-
-
-def _of_consumer(consumer: Mapping[str, Any]) -> str:
-    channel = consumer.get("channel_details")
-    return str(channel.get("connection_name", "")) if isinstance(channel, Mapping) else ""
+def _place_of_holder(queue: Mapping[str, Any]) -> str:
+    """Return the name that the broker gives the connection, HOST:PORT -> HOST:PORT; empty if there
+    is none: the owner's of an exclusive queue, else the active consumer's.
+    """
+    found = queue.get("owner_pid_details"), "name"
+    for consumer in queue.get("consumer_details") or ():
+        if consumer.get("activity_status") == "single_active":
+            found = consumer.get("channel_details"), "connection_name"
+    details, word = found
+    # Without statistics the broker gives an empty list or text for details.
+    return str(details.get(word, "")) if isinstance(details, Mapping) else ""

@@ -213,16 +213,15 @@ class SlotTurns:
         watching = asyncio.create_task(self._changed(seen))
         # Rows that the copy lacks may have been deleted before this, or while it could not read.
         looks_back_at, wait_s = _now(), FOLLOW_EVERY_S
-        # Nobody may say for long, while the ensemble is away.
-        is_kept = bool(copy.journal) if self._is_kept is None else self._is_kept
+        if self._is_kept is None:
+            self._is_kept = bool(copy.journal)  # nobody may say for long, with the ensemble away
         try:
             while True:
                 is_behind, last = _now() >= looks_back_at, copy.last_row
                 if is_behind:
-                    is_kept = await self._keeps_copy(otherwise=is_kept)
-                    self._is_kept = is_kept
+                    await self._look_who_keeps()
                 try:
-                    if is_kept:
+                    if self._is_kept:
                         await catch_up(self._journal, copy, is_behind=is_behind)
                     elif not self._site.reaches_journal:
                         await self._journal.ownership()  # or nobody would see that it is back
@@ -231,12 +230,16 @@ class SlotTurns:
                     await self._note_copy(is_warm=False)
                 else:
                     self._site.reaches_journal = True
-                    progress.reached(copy.last_row) if is_kept else progress.leave()
+                    if self._is_kept:
+                        progress.reached(copy.last_row)
+                    else:
+                        progress.leave()
                     is_idle = copy.last_row == last
                     wait_s = min(2 * wait_s, FOLLOW_IDLE_S) if is_idle else FOLLOW_EVERY_S
                     if is_behind:
                         looks_back_at = _now() + LOOK_BACK_EVERY_S
-                    await self._note_copy(is_warm=is_kept and self._site.is_fit, again=is_behind)
+                    is_warm = self._is_kept and self._site.is_fit
+                    await self._note_copy(is_warm=is_warm, again=is_behind)
                 done, _ = await asyncio.wait({watching}, timeout=wait_s)
                 if done:
                     watching.result()
@@ -245,15 +248,16 @@ class SlotTurns:
             watching.cancel()
             await asyncio.wait({watching})
 
-    async def _keeps_copy(self, *, otherwise: bool) -> bool:
-        """Return True if this node should follow the journal; `otherwise`, if nobody knows."""
-        try:
-            keeps = await self._site.keeps_copy(self._slot)
-        except CoordinationAway:
-            return otherwise
-        # Not at once: nodes that were cut off from the ensemble appear one after the other.
-        self._looks_without = 0 if keeps else self._looks_without + 1
-        return keeps or (bool(self._is_kept) and self._looks_without < _LOOKS_TO_LEAVE)
+    async def _look_who_keeps(self) -> None:
+        """Look whether this node should follow the journal; all stays as it is if nobody knows."""
+        with contextlib.suppress(CoordinationAway):
+            if await self._site.keeps_copy(self._slot):
+                self._is_kept, self._looks_without = True, 0
+                return
+            # Not at once: nodes that were cut off from the ensemble appear one after the other.
+            self._looks_without += 1
+            if self._looks_without >= _LOOKS_TO_LEAVE:
+                self._is_kept = False
 
     async def _note_copy(self, *, is_warm: bool, again: bool = False) -> None:
         """Note whether this node could take the slot at once; `again`, as entries go with a

@@ -72,12 +72,8 @@ class LogSource(Protocol):
         """Scans of the log, once connected and checked. Raises LogClosed when closed for good."""
         ...
 
-    def offset_of(self, place: Place) -> int:
-        """Best lower bound for the offset of the place's name."""
-        ...
-
     def own_offset_of(self, place: Place) -> int | None:
-        """Offset of the place's name, or None if only a lower bound is known."""
+        """Offset of the place's name, or None if only a lower bound, the place's, is known."""
         ...
 
     def forget_reader(self, reader: LogReader) -> None: ...
@@ -258,13 +254,13 @@ class LogReader:
                 if first is not None and first > self._reached.offset + 1:
                     raise LogGap(self._reached, first)
             return scans.cursor(0)
-        offset = self._source.offset_of(place)
+        own = self._source.own_offset_of(place)
+        offset = place.offset if own is None else own
         first, end = await scans.first(), await scans.end()
         self._search_first = first
         self._search_end = -1 if end is None else end
         if end is None or end < offset:
             raise PlaceLost(place)
-        own = self._source.own_offset_of(place)
         if own is not None and first is not None and own < first:
             # A copy of the name further on is not the place: what stands before was never given.
             done = self._reached or place

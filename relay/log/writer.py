@@ -305,13 +305,8 @@ class LogWriter:
         assert self._scans is not None  # as long as there is a log
         return self._scans
 
-    def offset_of(self, place: Place) -> int:
-        """Best lower bound for the offset of the place's name."""
-        seen = self._knowledge.recent.find(place.name)
-        return place.offset if seen is None else seen.offset
-
     def own_offset_of(self, place: Place) -> int | None:
-        """Offset of the place's name, or None if only a lower bound is known."""
+        """Offset of the place's name, or None if only a lower bound, the place's, is known."""
         seen = self._knowledge.recent.find(place.name)
         return None if seen is None else seen.offset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.log.reader import LogGap
+from relay.log.reader import LogGap, LogReader
 from relay.log.site_log import LogClosed
 from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
@@ -21,6 +21,16 @@ from tests.log_world import (
 )
 from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
+
+
+async def reader_behind_two(writer: LogWriter) -> LogReader:
+    """Return a reader that has read two batches, which the node has read back."""
+    reader = writer.reader(None, name="test")
+    await append(writer, 0, 1)
+    await take(reader, 2)
+    await until_checked(writer, 1)
+    return reader
+
 
 # Batches and garbage
 
@@ -43,10 +53,7 @@ async def test_a_strangers_batch_is_logged_and_read_by_all_while_the_node_is_idl
 async def test_a_strangers_batch_between_ours_sends_the_readers_back(
     world: LogWorld, writer: LogWriter
 ) -> None:
-    reader = writer.reader(None, name="test")
-    await append(writer, 0, 1)
-    await take(reader, 2)
-    await until_checked(writer, 1)
+    reader = await reader_behind_two(writer)
     await append(writer, 2)
     world.stream.append_alien(batch(77)[1])
     await append(writer, 3)
@@ -160,10 +167,7 @@ async def test_a_mark_that_came_while_the_connection_was_lost_is_noticed(
 async def test_a_copy_of_an_eaten_batch_is_not_taken_for_the_place_behind_it(
     world: LogWorld, writer: LogWriter
 ) -> None:
-    reader = writer.reader(None, name="test")
-    await append(writer, 0, 1)
-    await take(reader, 2)
-    await until_checked(writer, 1)
+    reader = await reader_behind_two(writer)
     # A former owner's appends land, and retention eats the head, before this node reads back.
     for number in (7, 77, 1):
         world.stream.append_alien(batch(number)[1])
