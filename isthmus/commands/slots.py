@@ -113,6 +113,7 @@ def slots(
     else:
         table = table_of(
             *("slots", "site", ">slot", "exchanges", "node", "state"),
+            ">messages/s",
             ">epoch",
             ">journal",
             "of note",
@@ -126,6 +127,7 @@ def slots(
                     escape(", ".join(slot["exchanges"])),
                     slot["node"] or "",
                     slot["state"],
+                    _count_or_none(shared.get("messages_s")),
                     str(shared.get("epoch", "")),
                     str(shared.get("rows", "")),
                     escape(slot["reason"]),
@@ -133,6 +135,10 @@ def slots(
         _print(table, "no site here has several slots or nodes")
     if any(slot["state"] not in _RUNS for several in found.values() for slot in several):
         raise typer.Exit(EXIT_FAULT)
+
+
+def _count_or_none(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
 
 
 def _sites_or_exit(file: Path, mesh: Mesh, sites: list[str] | None) -> list[str]:

@@ -32,7 +32,7 @@ from isthmus.doctor.server_facts import (
 )
 from isthmus.doctor.server_probe import WITHIN_S, ask_cassandra, ask_member
 from relay.cluster.coordination import Coordination, CoordinationAway, CoordinationRefused
-from relay.cluster.site_entries import seen_site
+from relay.cluster.site_entries import present_members, seen_site
 from relay.cluster.slot_sharing import SiteView
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
 
@@ -55,13 +55,21 @@ async def ensemble_facts(access: ZookeeperAccess, slots: int) -> EnsembleFacts:
     try:
         async with _logged_in(replace(access, hosts=",".join(serving))) as coordination:
             site = await _seen(coordination, slots, 2 * access.session_s)
+            present = await present_members(coordination)
     except CoordinationRefused as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error), is_refused=True))
     except CoordinationAway as error:
         return EnsembleFacts(members=members, login=ServerLogin(str(error)))
     owners = {slot: view.owner for slot, view in site.slots.items()}
     copies = {slot: len(view.copies & site.nodes) for slot, view in site.slots.items()}
-    return EnsembleFacts(members=members, nodes=sorted(site.nodes), owners=owners, copies=copies)
+    return EnsembleFacts(
+        members=members,
+        nodes=sorted(site.nodes),
+        machines={one.node: one.machine for one in present if one.machine},
+        versions={one.node: one.version for one in present if one.version},
+        owners=owners,
+        copies=copies,
+    )
 
 
 @asynccontextmanager

@@ -286,11 +286,30 @@ def judge_nodes(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None
             "`isthmus status` has the reason of each node; its log has more",
         )
     elif len(facts.owners) == 1:
-        found.ok(subject, f"{facts.owners[0]} runs the site, of {', '.join(there)}")
+        found.ok(subject, f"{facts.owners[0]} runs the site, of {', '.join(_where(facts))}")
     else:
         counts = Counter(facts.owners.values())
-        found.ok(subject, "slots: " + ", ".join(f"{counts[one]} at {one}" for one in there))
+        shares = zip(there, _where(facts), strict=True)
+        found.ok(subject, "slots: " + ", ".join(f"{counts[one]} at {each}" for one, each in shares))
+    _versions(facts.versions, found)
     _copies_in_all(facts, group, found)
+
+
+def _where(facts: EnsembleFacts) -> list[str]:
+    """Return each connected node with its machine, if that is known."""
+    machines = facts.machines
+    return [f"{one} on {machines[one]}" if one in machines else one for one in facts.nodes or ()]
+
+
+def _versions(versions: Mapping[str, str], found: Findings) -> None:
+    """Judge whether all nodes that are there run the same version of Isthmus."""
+    if len(set(versions.values())) > 1:
+        found.warn(
+            "nodes",
+            "they run different versions: "
+            + ", ".join(f"{node} has {version}" for node, version in versions.items()),
+            "amid an upgrade that is as it should be; else upgrade the others too, one at a time",
+        )
 
 
 def _copies_in_all(facts: EnsembleFacts, group: NodeGroup, found: Findings) -> None:

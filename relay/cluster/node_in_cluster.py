@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 from dedup.journal.slot_copy import COPY, SlotCopy
@@ -49,7 +51,9 @@ class NodeInCluster:
         self._held = HeldSlots(uplink, self._slots.count)
         self._servers = SharedServers(cluster_of(book, site))
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
-        self._member = ClusterMember(node, run, place)
+        self._member = ClusterMember(
+            node, run, place, machine=socket.gethostname(), version=metadata.version("isthmus")
+        )
         self._entries: SiteEntries | None = None
         self._orders = SharedOrders(folder / HOLDS_FILE, self._servers)
         self._beside: list[asyncio.Task[None]] = []

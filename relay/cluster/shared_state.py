@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from relay.node.machine import HeldState, OpenState
 from relay.node.start import NodeStopped
 
 
-def slot_report(store: JournaledStore, owner: Owner) -> dict[str, Any]:
+def slot_report(store: JournaledStore, owner: Owner, messages_s: int | None) -> dict[str, Any]:
     """Figures of a slot for `isthmus status`."""
     journal = store.journal
     away = journal.away_since
     return {
         "epoch": owner.epoch,
+        "messages_s": messages_s,
         "rows": journal.last_row,
         "waiting_bytes": journal.waiting_bytes,
         "journal_away_s": None if away is None else asyncio.get_running_loop().time() - away,
@@ -56,8 +58,8 @@ def shared(
                         async with held():
                             yield HeldState(
                                 store,
-                                lambda give_up: turns.hold(store, owner, give_up),
-                                lambda: slot_report(store, owner),
+                                partial(turns.hold, store, owner),
+                                lambda: slot_report(store, owner, turns.messages_s),
                                 turns.give_to,
                             )
                     finally:

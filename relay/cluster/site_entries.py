@@ -6,8 +6,9 @@ slots/N/owner          the node should run slot N
 slots/N/next           whom the last owner has given slot N to, as long as that one is there
 slots/N/wanted         whom the owner gives slot N to once that one's copy has the journal's end
 slots/N/copies/NODE    the node's copy of slot N has the end of the journal
+slots/N/load           {"messages_s": 250}: what slot N handles, by the node that runs it or did
 
-An entry has the ClusterMember that it is of, as JSON.
+An entry has the ClusterMember that it is of, as JSON, but for `load`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from relay.node.start import NodeStopped
 class ClusterMember:
     """Node as the others see it. `place` is equal for incarnations that cannot overlap, `run` is
     another one each time. `is_pinned` is of a slot's entry: an operator gave the slot to the node.
+    `machine` and `version` say where the node runs, and which Isthmus; empty: not known.
     """
 
     node: str
     run: str
     place: str
     is_pinned: bool = False
+    machine: str = ""
+    version: str = ""
 
     def encoded(self) -> bytes:
-        fields = {name: value for name, value in asdict(self).items() if value is not False}
+        may_lack = ("is_pinned", "machine", "version")
+        fields = {k: value for k, value in asdict(self).items() if value or k not in may_lack}
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
@@ -43,7 +48,8 @@ class ClusterMember:
         try:
             fields = json.loads(entry.data)
             node, run, place = (str(fields[name]) for name in ("node", "run", "place"))
-            return cls(node, run, place, bool(fields.get("is_pinned", False)))
+            machine, version = (str(fields.get(name, "")) for name in ("machine", "version"))
+            return cls(node, run, place, bool(fields.get("is_pinned")), machine, version)
         except (ValueError, KeyError, TypeError):
             return cls("", "", "")
 
@@ -65,6 +71,18 @@ def _copies_path(slot: int) -> str:
     return f"slots/{slot}/copies"
 
 
+def _load_path(slot: int) -> str:
+    return f"slots/{slot}/load"
+
+
+def _messages_s(entry: CoordinationEntry | None) -> int | None:
+    """Decode a slot's load; None where there is none, or this version cannot read it."""
+    try:
+        return None if entry is None else max(0, int(json.loads(entry.data)["messages_s"]))
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
 async def seen_site(coordination: Coordination, slots: int) -> SiteView:
     """Read all of a site's entries. Raises CoordinationAway, CoordinationRefused."""
     nodes, unfit, views = await asyncio.gather(
@@ -75,11 +93,19 @@ async def seen_site(coordination: Coordination, slots: int) -> SiteView:
     return SiteView(frozenset(nodes), dict(enumerate(views)), frozenset(unfit))
 
 
+async def present_members(coordination: Coordination) -> list[ClusterMember]:
+    """Read which nodes of a site are present. Raises CoordinationAway, CoordinationRefused."""
+    names = await coordination.names("nodes")
+    entries = await asyncio.gather(*(coordination.read(f"nodes/{name}") for name in names))
+    return [ClusterMember.of(entry) for entry in entries if entry is not None]
+
+
 async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:
-    owner, after, wanted, copies = await asyncio.gather(
+    owner, after, wanted, load, copies = await asyncio.gather(
         coordination.read(_owner_path(slot)),
         coordination.read(_next_path(slot)),
         coordination.read(_wanted_path(slot)),
+        coordination.read(_load_path(slot)),
         coordination.names(_copies_path(slot)),
     )
     of_owner = None if owner is None else ClusterMember.of(owner)
@@ -89,6 +115,7 @@ async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:
         wanted="" if wanted is None else ClusterMember.of(wanted).node,
         is_pinned=of_owner is not None and of_owner.is_pinned,
         copies=frozenset(copies),
+        messages_s=_messages_s(load),
     )
 
 
@@ -131,8 +158,8 @@ class SiteEntries:
         """True once it has been unfit for so long that other nodes would be too, if they were."""
         self.look_if_fit: Callable[[], Awaitable[bool]] = _always_fit
         """Look now whether it could."""
-        self.reaches_journal = True
-        """False while no quorum of the journal answers this node."""
+        self.without_journal: set[int] = set()
+        """Slots that this node stands by for, and whose journal does not answer it."""
         self._is_shown_unfit = False
 
     @property
@@ -179,7 +206,7 @@ class SiteEntries:
     async def show_fitness(self) -> None:
         """See to it that the others know whether this node could run a slot."""
         path = f"unfit/{self.member.node}"
-        if not (self.is_fit and self.reaches_journal):
+        if self.without_journal or not self.is_fit:
             self._is_shown_unfit = True
             await self._coordination.add(path, self.member.encoded())
         elif self._is_shown_unfit:
@@ -199,7 +226,8 @@ class SiteEntries:
         """Return all entries of the site, as they were at most `age_s` ago."""
         async with self._looking:
             if _now() - self._seen_at > age_s:
-                view = await seen_site(self._coordination, self._slots)
+                seen = await seen_site(self._coordination, self._slots)
+                view = seen.after(self._view)  # an entry is away as its owner writes another
                 self._seen_at = _now()
                 if (view.nodes, self._owners(view)) != (self._view.nodes, self._owners(self._view)):
                     self._changed_at = self._seen_at
@@ -278,6 +306,13 @@ class SiteEntries:
             await self._coordination.remove(path)
         if node:
             await self._coordination.add(path, wish.encoded())
+
+    async def show_load(self, slot: int, messages_s: int) -> None:
+        """Show the other nodes what a slot of this node's handles."""
+        await self._coordination.remove(_load_path(slot))
+        await self._coordination.add(
+            _load_path(slot), json.dumps({"messages_s": messages_s}).encode()
+        )
 
     async def keeps_copy(self, slot: int) -> bool:
         """Return True if this node should follow the journal of a slot that it does not run."""

@@ -1,9 +1,11 @@
 """Sharing of a site's slots among its nodes. Pure.
 
 Each node finds the same from the same entries, and acts for itself alone: a free slot is taken by
-the node that has the fewest, and the node that has the most gives one to that with the fewest until
-they differ by one. A few nodes follow a slot's journal, and keep a copy of its state; who gets a
-slot to balance follows it first. Nobody decides for all, so nobody has to be elected, or missed.
+the node with the least load, and the node with the most gives a slot away as long as that gains
+enough. The load of a node is that of its slots: for each the messages a second that are handled,
+and IDLE_LOAD more, so that slots with little to do are shared by their number. A few nodes follow
+a slot's journal, and keep a copy of its state; who gets a slot to balance follows it first. Nobody
+decides for all, so nobody has to be elected, or missed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+IDLE_LOAD = 1000
+"""Load of a slot that handles nothing, in messages a second: loads below matter to no node, and a
+slot more is a journal, links and queues more.
+"""
+_GAIN = IDLE_LOAD // 2
+"""Least part of its load that a node loses by a move to balance; a tenth where that is more: loads
+are measured, and change.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,19 @@ class SlotView:
     """True if an operator gave the slot to its owner: it is not moved to balance."""
     copies: frozenset[str] = frozenset()
     """Nodes whose copies have the end of the journal."""
+    messages_s: int | None = None
+    """Messages a second that the slot handles; None while nobody has measured them."""
+
+    @property
+    def load(self) -> int:
+        """Load of the node that runs the slot, by this slot."""
+        return IDLE_LOAD + (self.messages_s or 0)
+
+    def after(self, before: SlotView) -> SlotView:
+        """Return the same with what its owner has shown before, while an entry of it is missing."""
+        if self.messages_s is None and self.owner == before.owner:
+            return replace(self, messages_s=before.messages_s)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +82,13 @@ class SiteView:
         """Return the same as if a node were there, which has not appeared yet."""
         return SiteView(self.nodes | {node}, self.slots, self.unfit)
 
+    def after(self, before: SiteView) -> SiteView:
+        """Return the same with the loads that were shown before, of slots that have none now."""
+        slots = {
+            slot: view.after(before.slots.get(slot, view)) for slot, view in self.slots.items()
+        }
+        return SiteView(self.nodes, slots, self.unfit)
+
     def takers(self, before: SiteView | None = None) -> dict[int, str]:
         """Return, by free slot, the node that should take the slot; none if no node is present.
         `before` is a view from before slots became free: all nodes then find the same, however many
@@ -65,7 +96,7 @@ class SiteView:
         """
         slots = self.slots if before is None else before.slots
         wished = {slot: one.wished for slot, one in self.slots.items() if one.wished in self.nodes}
-        counts = Counter(one.owner for one in slots.values() if one.owner in self.nodes)
+        loads = self._loads(slots)
         takers: dict[int, str] = {}
         if not self.nodes:
             return takers
@@ -78,15 +109,15 @@ class SiteView:
             if taker is None:
                 # A copy that lags has to be read first, which may take minutes.
                 able = now.copies & self.nodes or self.fit
-                taker = min(able, key=lambda node: (counts[node], -_weight(slot, node)))
-            counts[taker] += 1
+                taker = min(able, key=lambda node: (loads[node], -_weight(slot, node)))
+            loads[taker] += one.load
             if slot in free:
                 takers[slot] = taker
         return takers
 
     def to_give(self, node: str) -> tuple[int, str] | None:
         """Return a slot that `node` should give away now, and to whom. None while slots are free,
-        while it is another node's turn to give, and where all have the same number, or nearly.
+        while it is another node's turn to give, and where all have the same load, or nearly.
         """
         move = self._move(only_to_copies=True)
         return move if move is not None and self.slots[move[0]].owner == node else None
@@ -109,20 +140,28 @@ class SiteView:
         """Return the slot that should move next to balance, and to whom; None if all is even."""
         if self.free:
             return None
-        counts = self._counts()
+        loads = self._loads(self.slots)
         # One gives at a time: of those with the most that can the last by name.
-        for giver in sorted(self.nodes, key=lambda one: (counts[one], one), reverse=True):
+        for giver in sorted(self.nodes, key=lambda one: (loads[one], one), reverse=True):
             choices = [
-                (counts[to], -_weight(slot, to), slot, to)
+                (-gain, loads[to], -_weight(slot, to), slot, to)
                 for slot, view in self.slots.items()
                 if view.owner == giver and not view.is_pinned
                 for to in (view.copies & self.nodes if only_to_copies else self.fit)
-                if counts[to] <= counts[giver] - 2
+                if (gain := min(view.load, loads[giver] - loads[to] - view.load))
+                >= max(_GAIN, loads[giver] // 10)
             ]
             if choices:
                 *_, slot, to = min(choices)
                 return slot, to
         return None
+
+    def evens_numbers(self, slot: int, to: str) -> bool:
+        """Return True if a slot's move to a node evens the numbers of slots out, whatever they
+        handle.
+        """
+        counts = Counter(view.owner for view in self.slots.values())
+        return counts[self.slots[slot].owner] - counts[to] >= 2
 
     def to_give_up(self, node: str) -> tuple[int, str] | None:
         """Return a slot that `node`, which cannot run it, should give to another that can, and to
@@ -130,18 +169,22 @@ class SiteView:
         """
         if self.free:
             return None
-        counts = self._counts()
+        loads = self._loads(self.slots)
         choices = [
-            (counts[to], -_weight(slot, to), slot, to)
+            (loads[to], -_weight(slot, to), slot, to)
             for slot, view in self.slots.items()
             if view.owner == node
             for to in view.copies & self.nodes - {node}
         ]
         return min(choices)[2:] if choices else None
 
-    def _counts(self) -> Counter[str]:
-        """Count the slots of each present node."""
-        return Counter(view.owner for view in self.slots.values() if view.owner in self.nodes)
+    def _loads(self, slots: Mapping[int, SlotView]) -> Counter[str]:
+        """Return the load of each present node that has some of these slots."""
+        loads: Counter[str] = Counter()
+        for view in slots.values():
+            if view.owner in self.nodes:
+                loads[view.owner] += view.load
+        return loads
 
 
 def _weight(slot: int, node: str) -> int:

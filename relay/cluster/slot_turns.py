@@ -27,6 +27,7 @@ from relay.cluster.coordination import (
 )
 from relay.cluster.journal_moments import JournalMoments
 from relay.cluster.site_entries import ClusterMember, SiteEntries
+from relay.cluster.slot_load import SlotLoad
 from relay.node.machine import GivingRefused
 from relay.retry import Backoff
 
@@ -41,7 +42,9 @@ LOOK_BACK_EVERY_S = 10.0
 _AGAIN_S = 0.5
 _BALANCE_EVERY_S = 2.0
 _RESTS_S = 5.0
-"""Time for which nothing has moved, before a slot is moved to balance."""
+"""Time for which nothing has moved, before a slot is moved to even numbers out."""
+_LOAD_RESTS_S = 30.0
+"""Time of rest before a move by loads alone, which are known some time after a move."""
 _WANTED_S = 600.0
 """Time for which a slot waits for the copy of the node that is to get it."""
 _TAKEN_WITHIN_S = 10.0
@@ -113,6 +116,12 @@ class SlotTurns:
         self._given_to: tuple[str, bool] | None = None
         """Node that gets the slot next, and whether an operator said so."""
         self._giving = asyncio.Event()
+        self._load = SlotLoad()
+
+    @property
+    def messages_s(self) -> int | None:
+        """Messages a second that the slot handles; None while this node has not measured them."""
+        return self._load.shown
 
     @property
     def _node(self) -> str:
@@ -138,6 +147,7 @@ class SlotTurns:
                 if await self._is_claimed(seen):
                     report("")
                     self._is_warm = False
+                    self._site.without_journal.discard(self._slot)
                     await self._site.copy_ends(self._slot)
                     return
             except (CoordinationAway, JournalAway) as error:
@@ -223,13 +233,13 @@ class SlotTurns:
                 try:
                     if self._is_kept:
                         await catch_up(self._journal, copy, is_behind=is_behind)
-                    elif not self._site.reaches_journal:
+                    elif self._slot in self._site.without_journal:
                         await self._journal.ownership()  # or nobody would see that it is back
                 except JournalAway:
-                    self._site.reaches_journal = False
+                    self._site.without_journal.add(self._slot)
                     await self._note_copy(is_warm=False)
                 else:
-                    self._site.reaches_journal = True
+                    self._site.without_journal.discard(self._slot)
                     if self._is_kept:
                         progress.reached(copy.last_row)
                     else:
@@ -315,16 +325,23 @@ class SlotTurns:
 
     # -- holding -----------------------------------------------------------------------------
 
-    async def hold(self, store: JournaledStore, owner: Owner, give_up: Callable[[], None]) -> None:
-        """Keep this node's entry and write snapshots, for ever; call `give_up` once another node
-        is to have the slot. Raises StoreError once the slot is another node's, or the journal
-        cannot be written.
+    async def hold(
+        self,
+        store: JournaledStore,
+        owner: Owner,
+        give_up: Callable[[], None],
+        handled: Callable[[], int],
+    ) -> None:
+        """Keep this node's entry, show the slot's load and write snapshots, for ever; call
+        `give_up` once another node is to have the slot. `handled` counts the slot's messages.
+        Raises StoreError once the slot is another node's, or the journal cannot be written.
         """
+        self._load = SlotLoad()
         keeper = SnapshotKeeper(self._journal, store.copy, owner.epoch, self._snapshots, self.retry)
         works = {
             asyncio.create_task(store.until_failed()),
             asyncio.create_task(self._keep_entry(owner)),
-            asyncio.create_task(self._give_in_time(give_up)),
+            asyncio.create_task(self._give_in_time(give_up, handled)),
             asyncio.create_task(keeper.run()),
         }
         try:
@@ -360,9 +377,9 @@ class SlotTurns:
             except (CoordinationAway, JournalAway):
                 await asyncio.sleep(_AGAIN_S)
 
-    async def _give_in_time(self, give_up: Callable[[], None]) -> None:
+    async def _give_in_time(self, give_up: Callable[[], None], handled: Callable[[], int]) -> None:
         """Call `give_up` once this node is to give the slot away: by an order, to balance, or as
-        the node cannot run it.
+        the node cannot run it. Show the slot's load meanwhile.
         """
         if self._site.has_several_slots:
             with contextlib.suppress(CoordinationAway):
@@ -373,6 +390,8 @@ class SlotTurns:
                     await self._giving.wait()
             if not self._giving.is_set():
                 with contextlib.suppress(CoordinationAway):
+                    if self._load.is_to_be_shown(handled(), _now()):
+                        await self._site.show_load(self._slot, self._load.shown or 0)
                     await self._give_if_wanted()
                     await self._give_if_better()
         await self._giving.wait()
@@ -405,6 +424,9 @@ class SlotTurns:
         is_fit, given = self._site.is_fit, None
         if is_fit:
             given = view.to_give(self._node)
+            is_for_load = given is not None and not view.evens_numbers(*given)
+            if is_for_load and self._site.unchanged_s < _LOAD_RESTS_S:
+                return
         elif self._site.is_cut_off:
             given = view.to_give_up(self._node)
         if given is None or given[0] != self._slot:

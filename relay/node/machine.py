@@ -39,9 +39,10 @@ class HeldState:
     """State that is a node's to write, for one run of its stages."""
 
     store: Store
-    hold: Callable[[Callable[[], None]], Coroutine[Any, Any, object]]
+    hold: Callable[[Callable[[], None], Callable[[], int]], Coroutine[Any, Any, object]]
     """Work without an end, which raises StoreError once the state is another node's. The work calls
-    its argument once another node is to have the state: the run is then to end in order.
+    its first argument once another node is to have the state: the run is then to end in order. The
+    second counts the messages that were handled.
     """
     report: Callable[[], dict[str, Any]] | None = None
     """Figures of a state that the site's nodes share; None: no other node may go on with it."""
@@ -95,7 +96,7 @@ def unshared(open_store: Callable[[Path], Store]) -> OpenState:
     async def open_state(folder: Path, _: Callable[[str], None]) -> AsyncIterator[HeldState]:
         store = open_store(folder)
         try:
-            yield HeldState(store, lambda _: asyncio.Event().wait())
+            yield HeldState(store, lambda give_up, handled: asyncio.Event().wait())
         finally:
             store.close()
 

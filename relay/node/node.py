@@ -313,7 +313,7 @@ class SiteNode:
         writer = self.writer = self._parts().writer(state, events)
         tasks = StageTasks(self.label, self._stopping)
         tasks.begin("log", writer.run_forever())
-        tasks.begin("state", opened.hold(self._stopping.set))
+        tasks.begin("state", opened.hold(self._stopping.set, self._handled))
         try:
             has_run = await self._run_tasks(tasks, state, loaded, writer)
         finally:
@@ -357,6 +357,11 @@ class SiteNode:
             stages, lambda: self._beside(stages), self._reached, lambda: self._is_to_end
         )
         return True
+
+    def _handled(self) -> int:
+        """Count the messages that this run has logged, and this node delivered."""
+        logged = 0 if self.writer is None else self.writer.counts.appended_messages
+        return logged + self.counters.delivered
 
     async def _confirm(self, state: NodeState) -> None:
         """Raise SlotGone if a state that the site's nodes share is another node's by now."""

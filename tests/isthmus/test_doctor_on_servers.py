@@ -93,7 +93,7 @@ class Examined:
         )
         opening = node.machine(0).open_state(folder / "state", logging.info)
         async with aclosing(node), opening as held:
-            holding = asyncio.create_task(held.hold(lambda: None))
+            holding = asyncio.create_task(held.hold(lambda: None, lambda: 0))
             commit = Commit()
             commit.put("of the test", b"")
             await NodeState(held.store).write_synced(commit)

@@ -341,8 +341,16 @@ def test_slots_are_counted_by_node_and_those_that_nobody_runs_are_named() -> Non
     shared = replace(ENSEMBLE, owners={0: "a", 1: "b", 2: "a"})
     (found,) = of_nodes(shared)
     assert (found.grade, found.said) == (Grade.OK, "slots: 2 at a, 1 at b")
+    (found,) = of_nodes(replace(shared, machines={"b": "host2"}))
+    assert found.said == "slots: 2 at a, 1 at b on host2"
     free = replace(ENSEMBLE, owners={0: "a", 1: "", 2: ""})
     check(of_nodes(free), FAULT, "nobody runs slots 1, 2, though a, b could", "the reason")
+
+
+def test_nodes_of_different_versions_are_named() -> None:
+    assert not wrong(of_nodes(replace(ENSEMBLE, versions={"a": "1.2", "b": "1.2"})))
+    mixed = replace(ENSEMBLE, versions={"a": "1.2", "b": "1.3"})
+    check(of_nodes(mixed), WARNING, "a has 1.2, b has 1.3", "one at a time")
 
 
 def test_a_slot_in_its_keyspace_is_named_where_there_are_several() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ SITE = "tokyo"
 SLOTS = 8
 EXCHANGES = ("orders", "prices", "news", "alarms")
 PLACES = {"orders": 0, "prices": 3, "news": 5, "alarms": 6}
+MOST_IN_ONE = {"orders": 0, "prices": 0, "news": 0, "alarms": 6}
 pytestmark = pytest.mark.slow
 
 
@@ -65,25 +67,30 @@ class SharedSlots:
 async def shared_slots(
     request: pytest.FixtureRequest, tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory
 ) -> Any:
-    """The mesh of a topology, with the first node of the site."""
+    """The mesh of a topology, with the first node of the site; `param` has also the places of the
+    exchanges at that site, and the messages a second of each stream.
+    """
     async with SiteServers.started(tmp_path, 1) as servers:
-        site = {"slots": SLOTS, "place": PLACES, "nodes": "any", "cluster": servers.keys}
+        topology, place, per_second = request.param
+        site = {"slots": SLOTS, "place": place, "nodes": "any", "cluster": servers.keys}
         mesh = await live_mesh(
             *("paris", SITE, "lima"),
-            topology=request.param,
+            topology=topology,
             exchanges=[{"name": name} for name in EXCHANGES],
             sites={"paris": {}, SITE: site, "lima": {"slots": 3, "place": {"news": 1}}},
         )
         mesh.start(["paris"], ["lima"])
         mesh.start_node(SITE, "a")
         await mesh.running()
-        traffic = load(mesh, per_second=30)
+        traffic = load(mesh, per_second=per_second)
         await traffic.start()
         yield SharedSlots(mesh, traffic)
         await mesh.close()
 
 
-RING, COMPLETE, HUB = "ring", "complete", {"hub": SITE}
+RING, COMPLETE, HUB = ((topology, PLACES, 30) for topology in ("ring", "complete", {"hub": SITE}))
+ONE_IS_BUSY = "complete", MOST_IN_ONE, 100
+"""Some 3,000 messages a second in one slot, and a third of that in all others."""
 
 
 @pytest.mark.spark
@@ -152,6 +159,35 @@ async def test_orders_reach_all_nodes_and_a_slot_moves_where_it_is_told(
     assert code == 0, said
     await mesh.running()
     await traffic.more(300)
+    await traffic.end()
+    await traffic.arrived(within_s=120)
+    traffic.check(lambda site, origin: 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shared_slots", [ONE_IS_BUSY], indirect=True)
+async def test_the_node_of_a_busy_slot_has_fewer_others_and_then_all_rest(
+    shared_slots: SharedSlots,
+) -> None:
+    mesh, traffic = shared_slots.mesh, shared_slots.traffic
+    mesh.start_node(SITE, "b")
+    shares: dict[str, list[int]] = {}
+    shown: list[int | None] = []
+
+    async def is_lighter() -> bool:
+        nonlocal shares, shown
+        shares = await shared_slots.shares()
+        _, said = await isthmus(mesh, "slots", "--site", SITE, "--json")
+        slots = json.loads(said)["sites"][SITE]
+        shown = [(slot["shared"] or {}).get("messages_s") for slot in slots]
+        counts = [len(slots) for slots in shares.values() if 0 in slots]
+        return counts == [3] and sum(map(len, shares.values())) == SLOTS and None not in shown
+
+    await until(is_lighter, lambda: f"{shares} {shown}\n{mesh.logs()}", 240, every_s=1)
+    assert (shown[0] or 0) > 1000
+    assert shown[1] == 0
+    await traffic.more(20_000)
+    assert await shared_slots.shares() == shares, "then they rest"
     await traffic.end()
     await traffic.arrived(within_s=120)
     traffic.check(lambda site, origin: 0)

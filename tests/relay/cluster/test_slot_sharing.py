@@ -152,3 +152,36 @@ def test_a_node_that_an_operator_wants_a_slot_at_keeps_a_copy() -> None:
     other = next(node for node in "bcd" if node not in even.keepers(0, 1))
     slots = {**even.slots, 0: replace(even.slots[0], wanted=other)}
     assert other in replace(even, slots=slots).keepers(0, 1)
+
+
+def loaded(view: SiteView, *rates: int | None) -> SiteView:
+    """Return a view whose slots handle so many messages a second."""
+    slots = {
+        slot: replace(one, messages_s=rates[slot] if slot < len(rates) else None)
+        for slot, one in view.slots.items()
+    }
+    return replace(view, slots=slots)
+
+
+def test_a_free_slot_goes_to_the_node_with_the_least_load() -> None:
+    view = loaded(view_of("ab", "abbb-"), 9000)
+    assert view.takers() == {4: "b"}
+    assert loaded(view, 1500).takers() == {4: "a"}
+
+
+def test_the_move_that_gains_most_is_made_and_none_that_gains_little() -> None:
+    uneven = loaded(view_of("ab", "aaabbb"), 4000, 2500, 200)
+    assert uneven.to_give("a") == (1, "b")
+    assert not uneven.evens_numbers(1, "b")
+    assert uneven.to_give("b") is None
+    assert loaded(uneven, 900, 200, 200).to_give("a") is None
+    # A slot that is all of a node's load goes nowhere.
+    assert loaded(view_of("ab", "abbbb"), 9000).to_give("a") is None
+    many = loaded(view_of("ab", "aabb"), 40_000, 3000, 40_000, 900)
+    assert many.to_give("a") is None, "less than a tenth"
+
+
+def test_a_load_whose_entry_is_missing_stays_known_while_the_slot_has_the_same_owner() -> None:
+    before = loaded(view_of("ab", "aab"), 9000, 100, 50)
+    now = loaded(view_of("ab", "aba"), None, None, 70).after(before)
+    assert [one.messages_s for one in now.slots.values()] == [9000, None, 70]

@@ -81,7 +81,7 @@ class Node:
                 async with open_state(Path(), self.reasons.append) as held:
                     self.turns += 1
                     self.is_owner = True
-                    holding = asyncio.create_task(held.hold(lambda: None))
+                    holding = asyncio.create_task(held.hold(lambda: None, lambda: 0))
                     try:
                         while not holding.done():
                             await self._write(held.store)

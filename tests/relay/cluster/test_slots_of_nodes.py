@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,6 +41,9 @@ class Site:
         self.lives = 0
         self.taken = 0
         """Number of times that a node has taken a slot."""
+        self.rates = dict.fromkeys(range(SLOTS), 0)
+        """Messages a second that slots handle, from `_rates_at` on."""
+        self._rates_at, self._handled = 0.0, dict.fromkeys(range(SLOTS), 0)
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -50,6 +53,22 @@ class Site:
     def shares(self) -> dict[str, list[int]]:
         """The slots of each node."""
         return {name: sorted(node.held) for name, node in self.nodes.items()}
+
+    def handled(self, slot: int) -> int:
+        """Count the messages that a slot has handled."""
+        passed_s = asyncio.get_running_loop().time() - self._rates_at
+        return self._handled[slot] + int(self.rates[slot] * passed_s)
+
+    def handle(self, rates: Mapping[int, int]) -> None:
+        """Have slots handle so many messages a second from now on, and all others none."""
+        self._handled = {slot: self.handled(slot) for slot in range(SLOTS)}
+        self._rates_at = asyncio.get_running_loop().time()
+        self.rates = dict.fromkeys(range(SLOTS), 0) | dict(rates)
+
+    @property
+    def loads(self) -> list[int]:
+        """Messages a second of the nodes."""
+        return sorted(sum(self.rates[slot] for slot in held) for held in self.shares.values())
 
     def copies_of(self, slot: int) -> set[str]:
         """Return the nodes whose copies of a slot are at the journal's end."""
@@ -128,7 +147,9 @@ class Node:
                     self._site.taken += 1
                     self.held[slot] = held.give_to
                     over = asyncio.Event()
-                    holding = asyncio.create_task(held.hold(over.set))
+                    holding = asyncio.create_task(
+                        held.hold(over.set, lambda: self._site.handled(slot))
+                    )
                     ending = asyncio.create_task(over.wait())
                     try:
                         held.store.write(Changes())
@@ -321,6 +342,22 @@ async def test_a_node_that_has_lost_the_journal_gets_no_slots() -> None:
 
 
 @in_virtual_time
+async def test_a_node_that_has_lost_the_journal_of_one_slot_is_given_none() -> None:
+    async with running("a", "b", "c", copies=1) as site:
+        followed = next(slot for slot in range(SLOTS) if "c" in site.copies_of(slot))
+        site.nodes["c"].journals[followed].trouble.away = True
+        await let_pass(30)
+        assert "unfit/c" in site.ensemble.entries
+        await let_pass(0.3)
+        for _ in range(20):
+            await let_pass(1.1)
+            assert "unfit/c" in site.ensemble.entries
+        site.nodes["c"].journals[followed].trouble.away = False
+        await let_pass(30)
+        assert "unfit/c" not in site.ensemble.entries
+
+
+@in_virtual_time
 async def test_a_node_that_does_not_reach_the_broker_gets_no_slots_and_gives_its_own_away() -> None:
     async with running("a", "b", "c") as site:
         await site.nodes["b"].lose_broker()
@@ -389,6 +426,48 @@ async def test_all_slots_are_held_once_however_nodes_come_and_go(seed: int) -> N
     await let_pass(60)
     assert site.taken == taken, "they rest"
     await site.stop()
+
+
+@in_virtual_time
+async def test_slots_move_until_the_nodes_handle_as_much_and_then_rest() -> None:
+    async with running("a", "b") as site:
+        site.handle(dict.fromkeys(range(SLOTS), 1000) | {0: 6000})
+        await let_pass(300)
+        # A slot more counts as a thousand messages a second.
+        assert site.loads == [5000, 8000]
+        assert site.counts == [3, 5]
+        taken = site.taken
+        await let_pass(600)
+        assert site.taken == taken
+
+
+@in_virtual_time
+async def test_loads_that_waver_move_nothing() -> None:
+    async with running("a", "b", "c") as site:
+        chance = random.Random(1)
+        site.handle(dict.fromkeys(range(SLOTS), 2000))
+        await let_pass(120)
+        taken = site.taken
+        for _ in range(120):
+            site.handle({slot: chance.randint(1700, 2300) for slot in range(SLOTS)})
+            await let_pass(5)
+        assert site.taken == taken
+
+
+@in_virtual_time
+async def test_what_slots_handle_is_known_after_all_sessions_expired() -> None:
+    async with running("a", "b") as site:
+        site.handle({0: 6000})
+        await let_pass(300)
+        before, taken = site.shares, site.taken
+        assert sorted(map(len, before.values())) == [1, SLOTS - 1]
+        for _ in range(3):
+            site.ensemble.expire_all()
+            await let_pass(70)
+        site.start("c")
+        await let_pass(200)
+        assert sorted(map(len, site.shares.values())) == [1, 3, 4]
+        assert site.taken <= taken + 4
 
 
 @in_virtual_time
