@@ -113,7 +113,7 @@ def slots(
     else:
         table = table_of(
             *("slots", "site", ">slot", "exchanges", "node", "state"),
-            ">messages/s",
+            ">handled/s",
             ">epoch",
             ">journal",
             "of note",

@@ -38,7 +38,7 @@ class EnsembleFacts:
     machines: Mapping[str, str] = field(default_factory=dict)
     """Machine of each of them that has said where it runs."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Version of Isthmus of each of them that has said so."""
+    """Version of Isthmus of each of them."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """Name of the node that should run each slot; empty if none."""
     copies: Mapping[int, int] = field(default_factory=dict)

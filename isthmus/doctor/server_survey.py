@@ -66,7 +66,7 @@ async def ensemble_facts(access: ZookeeperAccess, slots: int) -> EnsembleFacts:
         members=members,
         nodes=sorted(site.nodes),
         machines={one.node: one.machine for one in present if one.machine},
-        versions={one.node: one.version for one in present if one.version},
+        versions={one.node: one.version or "an earlier one" for one in present},
         owners=owners,
         copies=copies,
     )

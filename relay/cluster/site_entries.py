@@ -161,6 +161,12 @@ class SiteEntries:
         self.without_journal: set[int] = set()
         """Slots that this node stands by for, and whose journal does not answer it."""
         self._is_shown_unfit = False
+        self._rates: dict[int, tuple[int, float]] = {}
+        """Rates of slots, as their entries had them last, each with the time of the look."""
+        self._rates_shown: dict[int, int | None] = {}
+        """Rates that the entries have now."""
+        self.giving: set[int] = set()
+        """Slots of this node's that are to go to other nodes, and are ending."""
 
     @property
     def has_several_slots(self) -> bool:
@@ -227,14 +233,23 @@ class SiteEntries:
         async with self._looking:
             if _now() - self._seen_at > age_s:
                 seen = await seen_site(self._coordination, self._slots)
-                view = seen.after(self._view)  # an entry is away as its owner writes another
                 self._seen_at = _now()
+                view = seen.with_rates(self._rates_of(seen))
                 if (view.nodes, self._owners(view)) != (self._view.nodes, self._owners(self._view)):
                     self._changed_at = self._seen_at
                 self._view = view
                 if self._whole is None or not view.free:
                     self._whole = view
             return self._view
+
+    def _rates_of(self, seen: SiteView) -> dict[int, int]:
+        """Return what slots handle, also where the entry went a while ago with a session."""
+        now = self._seen_at
+        self._rates_shown = {slot: view.messages_s for slot, view in seen.slots.items()}
+        for slot, rate in self._rates_shown.items():
+            if rate is not None:
+                self._rates[slot] = (rate, now)
+        return {slot: rate for slot, (rate, at) in self._rates.items() if now - at < _RATES_AGE_S}
 
     async def taker(self, slot: int) -> str:
         """Return the node that should take a slot that nobody has; empty if there is none."""
@@ -308,11 +323,15 @@ class SiteEntries:
             await self._coordination.add(path, wish.encoded())
 
     async def show_load(self, slot: int, messages_s: int) -> None:
-        """Show the other nodes what a slot of this node's handles."""
+        """Show the other nodes what a slot of this node's handles, unless they see that."""
+        await self.view(_KEEPERS_AGE_S)
+        if self._rates_shown.get(slot) == messages_s:
+            return
         await self._coordination.remove(_load_path(slot))
         await self._coordination.add(
             _load_path(slot), json.dumps({"messages_s": messages_s}).encode()
         )
+        self._rates_shown[slot] = messages_s
 
     async def keeps_copy(self, slot: int) -> bool:
         """Return True if this node should follow the journal of a slot that it does not run."""
@@ -334,6 +353,8 @@ async def _always_fit() -> bool:
     return True
 
 
+_RATES_AGE_S = 120.0
+"""Age of what a slot was said to handle, after which nothing is known."""
 _KEEPERS_AGE_S = 5.0
 """Age of what is known of the entries when a copy is begun or left."""
 _AGE_S = 0.2

@@ -1,11 +1,11 @@
 """Sharing of a site's slots among its nodes. Pure.
 
 Each node finds the same from the same entries, and acts for itself alone: a free slot is taken by
-the node with the least load, and the node with the most gives a slot away as long as that gains
-enough. The load of a node is that of its slots: for each the messages a second that are handled,
-and IDLE_LOAD more, so that slots with little to do are shared by their number. A few nodes follow
-a slot's journal, and keep a copy of its state; who gets a slot to balance follows it first. Nobody
-decides for all, so nobody has to be elected, or missed.
+the node that has the fewest, and the node with the most load gives one slot at a time away as long
+as that gains enough. The load of a node is that of its slots: for each the messages a second that
+are handled, and IDLE_LOAD more, so that slots with little to do are shared by their number. A few
+nodes follow a slot's journal, and keep a copy of its state; who gets a slot to balance follows it
+first. Nobody decides for all, so nobody has to be elected, or missed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ IDLE_LOAD = 1000
 """Load of a slot that handles nothing, in messages a second: loads below matter to no node, and a
 slot more is a journal, links and queues more.
 """
-_GAIN = IDLE_LOAD // 2
-"""Least part of its load that a node loses by a move to balance; a tenth where that is more: loads
-are measured, and change.
+_SPARE, _PART = IDLE_LOAD // 2, 10
+"""Load by which a node exceeds another and a slot together, if the slot is to move there: at least
+this, and this part of the node's. Loads are measured, and so never quite even.
 """
 
 
@@ -46,12 +46,6 @@ class SlotView:
     def load(self) -> int:
         """Load of the node that runs the slot, by this slot."""
         return IDLE_LOAD + (self.messages_s or 0)
-
-    def after(self, before: SlotView) -> SlotView:
-        """Return the same with what its owner has shown before, while an entry of it is missing."""
-        if self.messages_s is None and self.owner == before.owner:
-            return replace(self, messages_s=before.messages_s)
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +76,15 @@ class SiteView:
         """Return the same as if a node were there, which has not appeared yet."""
         return SiteView(self.nodes | {node}, self.slots, self.unfit)
 
-    def after(self, before: SiteView) -> SiteView:
-        """Return the same with the loads that were shown before, of slots that have none now."""
+    def with_rates(self, known: Mapping[int, int]) -> SiteView:
+        """Return the same with what slots are known to handle, in messages a second, where no entry
+        says so.
+        """
         slots = {
-            slot: view.after(before.slots.get(slot, view)) for slot, view in self.slots.items()
+            slot: replace(view, messages_s=known[slot])
+            if view.messages_s is None and slot in known
+            else view
+            for slot, view in self.slots.items()
         }
         return SiteView(self.nodes, slots, self.unfit)
 
@@ -96,7 +95,7 @@ class SiteView:
         """
         slots = self.slots if before is None else before.slots
         wished = {slot: one.wished for slot, one in self.slots.items() if one.wished in self.nodes}
-        loads = self._loads(slots)
+        counts = Counter(one.owner for one in slots.values() if one.owner in self.nodes)
         takers: dict[int, str] = {}
         if not self.nodes:
             return takers
@@ -107,10 +106,11 @@ class SiteView:
             now = self.slots[slot]
             taker = wished.get(slot) if slot in free else now.owner
             if taker is None:
-                # A copy that lags has to be read first, which may take minutes.
-                able = now.copies & self.nodes or self.fit
-                taker = min(able, key=lambda node: (loads[node], -_weight(slot, node)))
-            loads[taker] += one.load
+                # A copy that lags has to be read first, which may take minutes. By numbers, which
+                # all nodes see alike: they do not learn of loads at the same moment.
+                able = now.copies & self.fit or self.fit
+                taker = min(able, key=lambda node: (counts[node], -_weight(slot, node)))
+            counts[taker] += 1
             if slot in free:
                 takers[slot] = taker
         return takers
@@ -140,16 +140,16 @@ class SiteView:
         """Return the slot that should move next to balance, and to whom; None if all is even."""
         if self.free:
             return None
-        loads = self._loads(self.slots)
+        loads = self._loads()
         # One gives at a time: of those with the most that can the last by name.
         for giver in sorted(self.nodes, key=lambda one: (loads[one], one), reverse=True):
             choices = [
-                (-gain, loads[to], -_weight(slot, to), slot, to)
+                (-min(view.load, spare), loads[to], -_weight(slot, to), slot, to)
                 for slot, view in self.slots.items()
                 if view.owner == giver and not view.is_pinned
-                for to in (view.copies & self.nodes if only_to_copies else self.fit)
-                if (gain := min(view.load, loads[giver] - loads[to] - view.load))
-                >= max(_GAIN, loads[giver] // 10)
+                for to in (view.copies & self.fit if only_to_copies else self.fit)
+                if (spare := loads[giver] - loads[to] - view.load)
+                >= max(_SPARE, loads[giver] // _PART)
             ]
             if choices:
                 *_, slot, to = min(choices)
@@ -169,19 +169,19 @@ class SiteView:
         """
         if self.free:
             return None
-        loads = self._loads(self.slots)
+        loads = self._loads()
         choices = [
             (loads[to], -_weight(slot, to), slot, to)
             for slot, view in self.slots.items()
             if view.owner == node
-            for to in view.copies & self.nodes - {node}
+            for to in view.copies & self.fit - {node}
         ]
         return min(choices)[2:] if choices else None
 
-    def _loads(self, slots: Mapping[int, SlotView]) -> Counter[str]:
-        """Return the load of each present node that has some of these slots."""
+    def _loads(self) -> Counter[str]:
+        """Return the load of each present node that has slots."""
         loads: Counter[str] = Counter()
-        for view in slots.values():
+        for view in self.slots.values():
             if view.owner in self.nodes:
                 loads[view.owner] += view.load
         return loads

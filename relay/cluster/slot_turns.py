@@ -152,6 +152,7 @@ class SlotTurns:
                     return
             except (CoordinationAway, JournalAway) as error:
                 if await self._was_last_owner():
+                    self._site.without_journal.discard(self._slot)
                     return
                 text = f"standing by; {error}"
             else:
@@ -330,11 +331,12 @@ class SlotTurns:
         store: JournaledStore,
         owner: Owner,
         give_up: Callable[[], None],
-        handled: Callable[[], int],
+        handled: Callable[[], int | None],
     ) -> None:
         """Keep this node's entry, show the slot's load and write snapshots, for ever; call
-        `give_up` once another node is to have the slot. `handled` counts the slot's messages.
-        Raises StoreError once the slot is another node's, or the journal cannot be written.
+        `give_up` once another node is to have the slot. `handled` counts the slot's messages, and
+        returns None while the slot does not run yet. Raises StoreError once the slot is another
+        node's, or the journal cannot be written.
         """
         self._load = SlotLoad()
         keeper = SnapshotKeeper(self._journal, store.copy, owner.epoch, self._snapshots, self.retry)
@@ -377,7 +379,9 @@ class SlotTurns:
             except (CoordinationAway, JournalAway):
                 await asyncio.sleep(_AGAIN_S)
 
-    async def _give_in_time(self, give_up: Callable[[], None], handled: Callable[[], int]) -> None:
+    async def _give_in_time(
+        self, give_up: Callable[[], None], handled: Callable[[], int | None]
+    ) -> None:
         """Call `give_up` once this node is to give the slot away: by an order, to balance, or as
         the node cannot run it. Show the slot's load meanwhile.
         """
@@ -390,13 +394,18 @@ class SlotTurns:
                     await self._giving.wait()
             if not self._giving.is_set():
                 with contextlib.suppress(CoordinationAway):
-                    if self._load.is_to_be_shown(handled(), _now()):
-                        await self._site.show_load(self._slot, self._load.shown or 0)
+                    await self._show_load(handled())
                     await self._give_if_wanted()
                     await self._give_if_better()
         await self._giving.wait()
         give_up()
         await asyncio.Event().wait()
+
+    async def _show_load(self, handled: int | None) -> None:
+        if handled is not None:
+            self._load.measure(handled, _now())
+        if self._load.shown is not None:
+            await self._site.show_load(self._slot, self._load.shown)
 
     async def _give_if_wanted(self) -> None:
         """Order the slot to the node that an operator wants it at, once that node's copy has the
@@ -416,8 +425,8 @@ class SlotTurns:
 
     async def _give_if_better(self) -> None:
         """Order the slot away if another node should have it now."""
-        if self._giving.is_set():
-            return
+        if self._giving.is_set() or self._site.giving:
+            return  # a slot that ends still counts as this node's
         view = await self._site.view(_BALANCE_EVERY_S / 2)
         if self._site.unchanged_s < max(_RESTS_S, self._site.session_s):
             return
@@ -435,6 +444,7 @@ class SlotTurns:
         if is_fit or not await self._site.look_if_fit():
             log.info("slot %d goes to %s", *given)
             self._given_to = (given[1], False)
+            self._site.giving.add(self._slot)
             self._giving.set()
 
     async def give_to(self, node: str) -> None:
@@ -464,6 +474,7 @@ class SlotTurns:
         """Remove this node's entry, so that another node need not wait for the session's end."""
         given_to, self._given_to = self._given_to, None
         self._giving.clear()
+        self._site.giving.discard(self._slot)
         with contextlib.suppress(CoordinationAway):
             seen = await self._site.owner(self._slot)
             if seen is None or ClusterMember.of(seen).run != self._site.member.run:

@@ -39,10 +39,10 @@ class HeldState:
     """State that is a node's to write, for one run of its stages."""
 
     store: Store
-    hold: Callable[[Callable[[], None], Callable[[], int]], Coroutine[Any, Any, object]]
+    hold: Callable[[Callable[[], None], Callable[[], int | None]], Coroutine[Any, Any, object]]
     """Work without an end, which raises StoreError once the state is another node's. The work calls
     its first argument once another node is to have the state: the run is then to end in order. The
-    second counts the messages that were handled.
+    second counts the messages that were handled, and returns None before the stages run.
     """
     report: Callable[[], dict[str, Any]] | None = None
     """Figures of a state that the site's nodes share; None: no other node may go on with it."""

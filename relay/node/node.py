@@ -358,10 +358,13 @@ class SiteNode:
         )
         return True
 
-    def _handled(self) -> int:
-        """Count the messages that this run has logged, and this node delivered."""
-        logged = 0 if self.writer is None else self.writer.counts.appended_messages
-        return logged + self.counters.delivered
+    def _handled(self) -> int | None:
+        """Count the messages that this run has logged, and this node delivered; None before all
+        stages run.
+        """
+        if self.writer is None or self.stage != "running":
+            return None
+        return self.writer.counts.appended_messages + self.counters.delivered
 
     async def _confirm(self, state: NodeState) -> None:
         """Raise SlotGone if a state that the site's nodes share is another node's by now."""
