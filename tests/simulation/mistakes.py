@@ -430,7 +430,7 @@ MISTAKES = (
 """,
         "--nodes 2 --faults takeover,journal --every 0.5 --messages 200 --seconds 40 --sites 2"
         " --topology line",
-        42,
+        41,
         "I6: the ledger",
     ),
     Mistake(
