@@ -65,8 +65,8 @@ async def ensemble_facts(access: ZookeeperAccess, slots: int) -> EnsembleFacts:
     return EnsembleFacts(
         members=members,
         nodes=sorted(site.nodes),
-        machines={one.node: one.machine for one in present if one.machine},
-        versions={one.node: one.version or "an earlier one" for one in present},
+        machines={name: one.machine for name, one in present.items() if one.machine},
+        versions={name: one.version or "an earlier one" for name, one in present.items()},
         owners=owners,
         copies=copies,
     )

@@ -93,11 +93,14 @@ async def seen_site(coordination: Coordination, slots: int) -> SiteView:
     return SiteView(frozenset(nodes), dict(enumerate(views)), frozenset(unfit))
 
 
-async def present_members(coordination: Coordination) -> list[ClusterMember]:
-    """Read which nodes of a site are present. Raises CoordinationAway, CoordinationRefused."""
+async def present_members(coordination: Coordination) -> dict[str, ClusterMember]:
+    """Read the nodes of a site that are present, by name. Raises CoordinationAway,
+    CoordinationRefused.
+    """
     names = await coordination.names("nodes")
     entries = await asyncio.gather(*(coordination.read(f"nodes/{name}") for name in names))
-    return [ClusterMember.of(entry) for entry in entries if entry is not None]
+    found = zip(names, entries, strict=True)
+    return {name: ClusterMember.of(entry) for name, entry in found if entry is not None}
 
 
 async def _seen_slot(coordination: Coordination, slot: int) -> SlotView:

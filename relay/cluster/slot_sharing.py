@@ -81,9 +81,7 @@ class SiteView:
         says so.
         """
         slots = {
-            slot: replace(view, messages_s=known[slot])
-            if view.messages_s is None and slot in known
-            else view
+            slot: replace(view, messages_s=known.get(slot)) if view.messages_s is None else view
             for slot, view in self.slots.items()
         }
         return SiteView(self.nodes, slots, self.unfit)
