@@ -93,8 +93,19 @@ class WrongClock:
     @property
     def command(self) -> Sequence[str]:
         (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
-        clock = (f"LD_PRELOAD={library}", f"FAKETIME={self._ahead_s:+}")
-        return ("env", *clock, "FAKETIME_DONT_FAKE_MONOTONIC=1", *self._server.command)
+        settings = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME": f"{self._ahead_s:+}",
+            # Java waits by the monotonic clock, which stays as it is. With the library's own mend
+            # of such waits each of them would return at once.
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        }
+        return (
+            "env",
+            *(f"{name}={value}" for name, value in settings.items()),
+            *self._server.command,
+        )
 
 
 class OneWrongClock(CassandraNodes):
