@@ -24,7 +24,7 @@ afterwards too.
 """
 KEPT: dict[str, object] = {"x-queue-type": "quorum"}
 """Arguments of the applications' queues whose broker is killed. A killed RabbitMQ 3.10 may leave a
-classic queue with an index that no start can read (`rabbit_queue_index:parse_segment_entries`), and
+classic queue with an index that no start can read (rabbit_queue_index:parse_segment_entries), and
 then does not start again.
 """
 RING = ("paris", "tokyo", "sydney")
