@@ -56,6 +56,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "admin",
         "operator",
         "packing",
+        "group",
         "delivery | links",
         "lease",
         "log",

@@ -1,0 +1,1 @@
+"""A group of sites to which one transmission brings a batch, in front of their links."""
