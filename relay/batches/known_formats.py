@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from federation.mesh import NEWEST_BATCH_FORMAT, OLDEST_BATCH_FORMAT
 
 OLDEST_LINK_VERSION = 1
-NEWEST_LINK_VERSION = 2
+NEWEST_LINK_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,5 +51,9 @@ class LinkSettings:
     refused_bytes: int = 64 * MIB
     refused_within_s: float = 86_400.0
     """Period in which a neighbour may put so much into the quarantine; more is only counted."""
+    fruitful_s: float = 30.0
+    """Age at which a session is no setback even if nothing was there to send."""
+    hold_s: float = 1.0
+    """Least time for which a batch waits that the receiver may get by its mesh's group."""
     bad_copies: int = 3
     """Sessions in which a batch that is intact here and damaged at the receiver is tried."""

@@ -1,4 +1,4 @@
-"""Frames between the two ends of a link, big-endian, versions 1 and 2.
+"""Frames between the two ends of a link, big-endian, versions 1 to 3.
 
 ::
 
@@ -34,6 +34,9 @@
                    8  receiver's wall clock, ms
                    8  echo: the wall clock of the last PULSE if the ACK answers it, else 0
       REFUSED      8  number       the reason, UTF-8
+      HAVE         1  flags, in version 3; bit 0: by its mesh's group, just now
+                      names that the receiver's log has got otherwise since the last such HAVE
+                      of the session (`NameSet.encode`)
       OVER         1  cause        8  number        the reason, UTF-8
 
     the offer      1  oldest, 1 newest version that the end speaks
@@ -76,9 +79,12 @@ _OFFER = struct.Struct(">BBBB")
 _WITH_OFFER = 2
 WITH_MEMBERS = 2
 """First version that has MEMBERS."""
+WITH_HAVE = 3
+"""First version that has HAVE."""
 _CHECKED_FROM = 6
 _NOT_MEASURED = 0xFFFFFFFF
 _SUSPECT = 1
+_BY_GROUP = 1
 _MEMBERS_SENT = 2
 _BATCH_STARTS = HEAD_BYTES + _BATCH.size
 
@@ -93,6 +99,7 @@ class FrameKind(IntEnum):
     ACK = 18
     REFUSED = 19
     OVER = 20
+    HAVE = 21
 
 
 class Cause(IntEnum):
@@ -219,6 +226,16 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Have(NamedTuple):
+    """Names that the receiver's log has got otherwise, encoded as a NameSet."""
+
+    nonce: bytes
+    run: bytes
+    by_group: bool
+    """True if its mesh's group has just brought them: what comes next may come so as well."""
+    names: bytes
+
+
 class Over(NamedTuple):
     nonce: bytes
     run: bytes
@@ -234,7 +251,7 @@ class Send(NamedTuple):
 
 
 ToReceiver: TypeAlias = Ask | BatchFrame | Pulse | Members
-ToSender: TypeAlias = Hello | Welcome | Ack | Refused | Over
+ToSender: TypeAlias = Hello | Welcome | Ack | Refused | Have | Over
 Frame: TypeAlias = ToReceiver | ToSender
 
 
@@ -305,6 +322,11 @@ def encode_refused(version: int, nonce: bytes, run: bytes, number: int, reason: 
     return _frame(version, FrameKind.REFUSED, nonce, run, body)
 
 
+def encode_have(version: int, have: Have) -> bytes:
+    body = bytes([_BY_GROUP * have.by_group]) + have.names
+    return _frame(version, FrameKind.HAVE, have.nonce, have.run, body)
+
+
 def encode_over(
     version: int, nonce: bytes, run: bytes, cause: Cause, number: int, reason: str
 ) -> bytes:
@@ -368,6 +390,9 @@ def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: by
     if kind == FrameKind.REFUSED:
         (number,) = _REFUSED.unpack_from(frame, HEAD_BYTES)
         return Refused(nonce, run, number, _text(frame, HEAD_BYTES + _REFUSED.size))
+    if kind == FrameKind.HAVE and version >= WITH_HAVE:
+        flags, names = frame[HEAD_BYTES], frame[HEAD_BYTES + 1 :]
+        return Have(nonce, run, bool(flags & _BY_GROUP), names)
     if kind == FrameKind.OVER:
         cause, number = _OVER.unpack_from(frame, HEAD_BYTES)
         known = Cause(cause) if cause in _CAUSES else Cause.OTHER

@@ -68,6 +68,8 @@ class LinkWorld:
         self.target = TargetLog(self.time)
         self.saved: bytes | None = None
         self.sender_formats = self.receiver_formats = KNOWN
+        self.comes_otherwise: Callable[[BatchHeader], bool] = lambda header: True
+        """Whether the receiver may get a batch otherwise."""
         self.members: dict[str, bytes] = {}
         """Revision -> its sites, as the sender knows them."""
         self.check: Callable[[BatchHeader, memoryview], None] = lambda header, batch: None
@@ -112,6 +114,7 @@ class LinkWorld:
                 random_bytes=self.random.randbytes,
                 is_void=self.is_void,
                 members=self.members.get,
+                comes_otherwise=lambda header: self.comes_otherwise(header),
             ),
             settings=self.settings,
             formats=self.sender_formats,

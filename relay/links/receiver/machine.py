@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from relay.batches.batch import BatchHeader, BatchKind
+from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
+from relay.batches.name_set import NameSet
 from relay.batches.signature import NotAuthentic, OriginUnknown
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
@@ -38,6 +39,7 @@ from relay.links.receiver.session import ReceiverSession, SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
     NO_RUN,
+    WITH_HAVE,
     Ask,
     BadFrame,
     BatchFrame,
@@ -358,6 +360,19 @@ class LinkReceiver:
         session.done(number)
         return [refusal, *self._ack_if_due(session, now, wall_ms)]
 
+    def has_otherwise(
+        self, name: BatchName, now: float, wall_ms: int, *, by_group: bool
+    ) -> list[ReceiverAction]:
+        """Note a batch that the log has got otherwise than by this link; `by_group`: by the mesh's
+        group, just now. The sender is informed with the next acknowledgement, as soon as if the
+        batch had come by the link.
+        """
+        session = self._session
+        if session is None or session.version < WITH_HAVE:
+            return []
+        session.otherwise.setdefault(by_group, NameSet()).add(name)
+        return self._ack_if_due(session, now, wall_ms)
+
     # Acks
 
     def _ack_if_due(
@@ -365,7 +380,7 @@ class LinkReceiver:
     ) -> list[ReceiverAction]:
         settings = self._settings
         unacked = session.logged - session.acked
-        if not unacked:
+        if not unacked and not session.otherwise:
             return []
         if (
             unacked >= settings.ack_batches
@@ -379,10 +394,11 @@ class LinkReceiver:
         return []
 
     def _ack(self, session: ReceiverSession, now: float, wall_ms: int) -> list[ReceiverAction]:
-        ack = Send(session.ack(now, wall_ms))
+        actions: list[ReceiverAction] = [Send(frame) for frame in session.have()]
+        actions.append(Send(session.ack(now, wall_ms)))
         self._ack_at = now + self._settings.pulse_s
         self.counters.acks += 1
-        return [ack]
+        return actions
 
     # Ends
 

@@ -6,7 +6,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from relay.links.wire import Ack, Cause, encode_ack, encode_over, encode_refused
+from relay.batches.name_set import NameSet
+from relay.links.wire import Ack, Cause, Have, encode_ack, encode_have, encode_over, encode_refused
 
 _MOST_NONCES = 64
 _Value = TypeVar("_Value")
@@ -75,6 +76,10 @@ class ReceiverSession:
     early: set[int] = field(default_factory=set)
     """Numbers logged before an earlier number."""
     echo_ms: int = 0
+    otherwise: dict[bool, NameSet] = field(default_factory=dict)
+    """Names that the log has got otherwise, and the sender has not been informed of; True: those
+    that the mesh's group has just brought.
+    """
 
     def note_arrival(self, size: int) -> None:
         """Note that the batch with the next number has arrived."""
@@ -101,6 +106,14 @@ class ReceiverSession:
         self.unacked_bytes = 0
         self.acked_at = now
         return encode_ack(self.version, ack)
+
+    def have(self) -> list[bytes]:
+        """Return the HAVE of all that has come otherwise since the last one."""
+        otherwise, self.otherwise = self.otherwise, {}
+        return [
+            encode_have(self.version, Have(self.nonce, self.run, by_group, names.encode()))
+            for by_group, names in otherwise.items()
+        ]
 
     def refused(self, number: int, reason: str) -> bytes:
         return encode_refused(self.version, self.nonce, self.run, number, reason)

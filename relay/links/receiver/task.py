@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from relay import crash_points
-from relay.batches.batch import BatchHeader
+from relay.batches.batch import BatchHeader, BatchName
 from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver.machine import LinkReceiver
 from relay.links.transport.connection import MOST_WAIT_S, RESTING_WAIT_S, LinkConnection, LinkParts
@@ -54,6 +54,15 @@ class LinkReceiverTask:
     def mesh_changed(self) -> None:
         """Inform the machine that `check` may decide otherwise from now on."""
         self._do(self.machine.mesh_changed())
+
+    def has_otherwise(self, names: Iterable[BatchName], *, by_group: bool) -> None:
+        """Inform the machine of batches that the log has got otherwise; `by_group`: by the mesh's
+        group, just now.
+        """
+        now, wall_ms = self._clock.now(), self._clock.wall_ms()
+        for name in names:
+            self._do(self.machine.has_otherwise(name, now, wall_ms, by_group=by_group))
+        self._connection.wake_by(self.machine.wakeup())
 
     async def run(self) -> None:
         """Connect, and reconnect whenever the connection goes."""

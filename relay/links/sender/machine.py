@@ -43,12 +43,14 @@ from relay.links.sender.actions import (
 from relay.links.sender.outgoing import BatchChoice, OutgoingBatches
 from relay.links.sender.progress import LinkProgress
 from relay.links.sender.session import (
+    MAX_WELCOME_BYTES,
     MOVES,
     IllegalMove,
     LinkWindow,
     SenderPhase,
     SenderSession,
     WindowSize,
+    reason_of,
 )
 from relay.links.sender.timing import LinkEcho, Patience
 from relay.links.settings import LinkSettings
@@ -60,6 +62,7 @@ from relay.links.wire import (
     Ack,
     BadFrame,
     Cause,
+    Have,
     Hello,
     Measured,
     OtherVersion,
@@ -74,17 +77,6 @@ from relay.links.wire import (
 )
 from relay.log.hot_tail import Wish
 from relay.retry import Backoff
-
-MAX_WELCOME_BYTES = 16 * 1024 * 1024
-"""Bytes of the receiver's names, which take up to 40 times as much memory. Brokers forward frames
-of this size by default; a hub with hundreds of sites sends a hundredth."""
-_FRUITFUL_AFTER_S = 30.0
-"""Age at which a session is no setback even if nothing was there to send."""
-
-
-def _reason_of(over: Over) -> str:
-    cause = over.cause.name.lower().replace("_", " ")
-    return f"{cause}: {over.reason}" if over.reason else cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +94,8 @@ class SenderParts:
     and nothing found later will stand there."""
     members: Callable[[str], bytes | None] = lambda revision: None
     """Return the encoded sites of a revision, or None if they are unknown."""
+    comes_otherwise: Callable[[BatchHeader], bool] = lambda header: False
+    """Return True if the receiver may get the batch otherwise than by this link."""
 
 
 class LinkSender:
@@ -123,7 +117,7 @@ class LinkSender:
         self._receiver_user = receiver_user
         self._progress = LinkProgress(position, parts.safe_place, self._settings)
         self._random_bytes = parts.random_bytes
-        self._choice = BatchChoice(forwarding, parts.is_void, self._progress)
+        self._choice = BatchChoice(forwarding, parts.is_void, self._progress, parts.comes_otherwise)
         self._outgoing = OutgoingBatches(
             self._choice, parts.members, self._settings.bad_copies, self.counters
         )
@@ -194,6 +188,14 @@ class LinkSender:
         """Return True if the receiver's log is known from this session to have the batch."""
         return self._session is not None and name in self._session.logged
 
+    def is_held(self, header: BatchHeader, since: float, now: float) -> bool:
+        """Return True while a batch read at `since` waits, as the receiver may get it otherwise."""
+        session = self._session
+        if session is None or not session.informed_until:
+            return False
+        hold_s = max(self._settings.hold_s, 4 * self._patience.round_trip_s)
+        return self._choice.is_held(header, session, since + hold_s, now)
+
     @property
     def measured(self) -> Measured | None:
         """Receiver's clock by the quickest recent exchange, or None before any."""
@@ -212,9 +214,7 @@ class LinkSender:
     @property
     def wish(self) -> Wish | None:
         """Batches that may be sent, or None if there are too many sites to list."""
-        forwarding = self._choice.forwarding
-        sites = forwarding.goes_for()
-        return None if sites is None else Wish(sites, forwarding.sends)
+        return self._choice.wish
 
     @property
     def rests(self) -> bool:
@@ -332,7 +332,7 @@ class LinkSender:
             return self._on_welcome(message, now)
         session = self._session
         if session is None and isinstance(message, Over):
-            self._reason = _reason_of(message)  # the answer to our ASK: no common version
+            self._reason = reason_of(message)  # the answer to our ASK: no common version
             return []
         if session is None or message.run != session.run:
             return self._drop("of another run")
@@ -343,6 +343,8 @@ class LinkSender:
             return self._on_over(session, message, now)
         if isinstance(message, Refused):
             return self._on_refused(session, message)
+        if isinstance(message, Have):
+            return [] if session.has_otherwise(message, now) else self._drop("bad set of names")
         return self._drop("not for a sender")
 
     def batches(
@@ -525,8 +527,8 @@ class LinkSender:
         elif over.cause is Cause.NEWER_FORMAT:
             name = session.window.name_of(over.number)
             if name is not None:
-                self._outgoing.not_read(session.run, name, _reason_of(over))
-        actions = self._give_up(now, _reason_of(over))
+                self._outgoing.not_read(session.run, name, reason_of(over))
+        actions = self._give_up(now, reason_of(over))
         if over.cause is Cause.ORIGIN_UNKNOWN:
             # A HELLO will announce that it has another mesh file; till then a thin line is spared.
             self._ask_at = now + self._settings.unsure_s
@@ -576,7 +578,7 @@ class LinkSender:
         self.counters.ends[reason.partition(":")[0]] += 1
         self._save_if_due(now, actions, at_once=True)
         self._progress.session_ends()
-        if session.acked or now - session.began_at >= _FRUITFUL_AFTER_S:
+        if session.acked or now - session.began_at >= self._settings.fruitful_s:
             self._setbacks = 0
         else:
             self._setbacks += 1

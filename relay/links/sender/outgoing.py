@@ -17,6 +17,7 @@ from relay.links.sender.actions import SenderAction
 from relay.links.sender.progress import LinkProgress
 from relay.links.sender.session import SenderSession, UnreadableBatch
 from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
+from relay.log.hot_tail import Wish
 
 _MOST_NOT_WANTED = 4096
 _MOST_CALLED_BAD = 1024
@@ -31,8 +32,10 @@ class BatchChoice:
         forwarding: Forwarding,
         is_void: Callable[[BatchHeader], bool],
         progress: LinkProgress,
+        comes_otherwise: Callable[[BatchHeader], bool] = lambda header: False,
     ) -> None:
         self.forwarding = forwarding
+        self._comes_otherwise = comes_otherwise
         self.not_wanted: set[Series] = set()
         """Series straight from their origin whose destinations this link does not serve. Their
         batches need no further look: of a hub's batches nearly all are for other links."""
@@ -61,6 +64,31 @@ class BatchChoice:
         if self._is_void(header):
             return "void"
         return None
+
+    @property
+    def wish(self) -> Wish | None:
+        """Batches that may be sent, or None if there are too many sites to list."""
+        sites = self.forwarding.goes_for()
+        return None if sites is None else Wish(sites, self.forwarding.sends)
+
+    def is_held(
+        self, header: BatchHeader, session: SenderSession, until: float, now: float
+    ) -> bool:
+        """Return True while a batch that the receiver does not have waits until a time, as the
+        receiver may get it by the mesh's group.
+        """
+        origin = header.name.series.origin
+        if (
+            now >= session.informed_until.get(origin, 0.0)
+            or not self._comes_otherwise(header)
+            or header.name in session.logged
+            or not self.forwarding.sends(header)
+        ):
+            return False
+        if now >= until:
+            # The group lags, or brings nothing: no more waits until there is news again.
+            del session.informed_until[origin]
+        return now < until
 
     def _pass_over(self, header: BatchHeader) -> None:
         series = header.name.series

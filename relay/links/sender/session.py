@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, Place
 from relay.batches.known_formats import Formats
-from relay.batches.name_set import NameSet
+from relay.batches.name_set import BadNameSet, NameSet
+from relay.links.wire import Have, Over
 
 
 class Acknowledged(NamedTuple):
@@ -128,6 +129,25 @@ class WindowSize:
         self.bytes = max(1, self.bytes // 2)
 
 
+MAX_WELCOME_BYTES = 16 * 1024 * 1024
+"""Bytes of the receiver's names, which take up to 40 times as much memory. Brokers forward frames
+of this size by default; a hub with hundreds of sites sends a hundredth."""
+
+
+MAX_HAVE_BYTES = 256 * 1024
+"""Bytes of names in one HAVE, which has those of a tenth of a second."""
+NEWS_LASTS_S = 5.0
+"""Time without news of batches that the group has brought after which none waits for the group."""
+MOST_INTERVALS = 1_000_000
+"""Intervals of a receiver's names, with what it reports later: some 100 MB."""
+
+
+def reason_of(over: Over) -> str:
+    """Return in words why the receiver has ended a session."""
+    cause = over.cause.name.lower().replace("_", " ")
+    return f"{cause}: {over.reason}" if over.reason else cause
+
+
 class SenderPhase(Enum):
     DISCONNECTED = "disconnected"
     ASKING = "asking"
@@ -178,5 +198,31 @@ class SenderSession:
     arrived: int = 0
     acked: bool = False
     acked_at: float = 0.0
+    informed_until: dict[str, float] = field(default_factory=dict)
+    """Time until which batches of an origin may wait: the mesh's group has brought some lately."""
+    have_bytes: int = 0
+    """Bytes of the HAVEs that had series which were new."""
     members_sent: set[str] = field(default_factory=set)
     """Revisions whose sites were sent to the receiver."""
+
+    def has_otherwise(self, have: Have, now: float) -> bool:
+        """Note what the receiver has got otherwise; return False if the names are no set, or more
+        than any receiver has.
+        """
+        if len(have.names) > MAX_HAVE_BYTES:
+            return False
+        try:
+            names = NameSet.decode(have.names)
+        except BadNameSet:
+            return False
+        found = names.series()
+        if any(not self.logged.intervals(series) for series in found):
+            self.have_bytes += len(have.names)
+        too_many = self.logged.interval_count() + names.interval_count() > MOST_INTERVALS
+        if too_many or self.have_bytes > MAX_WELCOME_BYTES:
+            return False
+        self.logged.merge(names)
+        if have.by_group:
+            for series in found:
+                self.informed_until[series.origin] = now + NEWS_LASTS_S
+        return True

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
 UNDECIDED_POLL_S = 0.02
+HELD_POLL_S = 0.1
+"""Time between two looks at a batch that waits for the group; news of the batch comes by itself."""
 
 
 class LinkSenderTask:
@@ -73,6 +75,9 @@ class LinkSenderTask:
         self._on_gap = on_gap
         self._on_news = on_news
         self._gate = gate
+        self._read_at = 0.0
+        self._is_holding = False
+        """True if what is undecided waits for the group, and not for the packer."""
         self._paced = False
         self._closed: str | None = None
         self._reader: LogReader | None = None
@@ -159,7 +164,7 @@ class LinkSenderTask:
 
     def _most_wait_s(self) -> float:
         if self._undecided:
-            return UNDECIDED_POLL_S
+            return HELD_POLL_S if self._is_holding else UNDECIDED_POLL_S
         return RESTING_WAIT_S if self.machine.rests else MOST_WAIT_S
 
     async def _turn(self, end: LinkEnd) -> None:
@@ -234,6 +239,7 @@ class LinkSenderTask:
             batches, self._undecided = self._undecided, []
         elif self._reading is not None and self._reading.done():
             reading, self._reading = self._reading, None
+            self._read_at = self._clock.now()
             try:
                 batches = reading.result()
             except LogGap as gap:
@@ -253,8 +259,12 @@ class LinkSenderTask:
                 return
         elif self._reader is not None and (room := self._room()) > 0:
             batches = self._reader.at_hand(room)
+            self._read_at = self._clock.now()
+        now = self._clock.now()
         for number, batch in enumerate(batches):
-            if self._is_undecided(batch.header):
+            is_undecided = self._is_undecided(batch.header)
+            if is_undecided or self.machine.is_held(batch.header, self._read_at, now):
+                self._is_holding = not is_undecided
                 self._undecided = list(batches[number:])
                 batches = batches[:number]
                 break

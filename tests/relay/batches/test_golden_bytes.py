@@ -17,6 +17,7 @@ from relay.batches.batch import (
 )
 from relay.batches.format import append_to_path, decode_entries, read_header, seal, verify_digest
 from relay.batches.known_formats import FIRST
+from relay.batches.name_set import NameSet
 from relay.links import wire
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "version_1.hex"
@@ -129,6 +130,17 @@ def test_an_end_that_speaks_as_the_first_release_says_the_same_bytes() -> None:
     assert wire.encode_ack(1, ack) == BYTES["ack"]
     assert wire.encode_refused(1, NONCE, RUN, 8, "not ours") == BYTES["refused"]
     assert wire.encode_over(1, NONCE, RUN, wire.Cause.GAP, 4, "lost") == BYTES["over"]
+
+
+def test_what_a_receiver_has_otherwise_is_said_in_its_own_version_alone() -> None:
+    names = NameSet()
+    names.add_range(SERIES, 3, 9)
+    have = wire.Have(NONCE, RUN, True, names.encode())
+    frame = wire.encode_have(3, have)
+    assert wire.decode_frame(frame) == have
+    assert frame[:2] == b"\x03\x15"
+    with pytest.raises(wire.BadFrame):
+        wire.decode_frame(wire.encode_have(2, have))
 
 
 def test_what_is_offered_besides_stands_behind_what_the_first_release_reads() -> None:

@@ -10,7 +10,7 @@ from relay.links.metrics import LinkState
 from tests.relay.link_logs import make_batch
 from tests.relay.link_world import LinkWorld
 
-LATER = Formats(2, 3, 2, 3)
+LATER = Formats(2, 3, 3, 4)
 """Of the version after this one."""
 
 
@@ -49,11 +49,11 @@ def test_a_link_works_between_this_version_and_the_one_before(
 
 
 def test_a_version_in_common_is_the_newest_that_both_speak() -> None:
-    assert KNOWN.common_link_version(LATER) == LATER.common_link_version(KNOWN) == 2
+    assert KNOWN.common_link_version(LATER) == LATER.common_link_version(KNOWN) == 3
     assert KNOWN.common_link_version(FIRST) == 1
     assert LATER.common_link_version(FIRST) is None
-    assert as_before(KNOWN) == FIRST
-    assert as_before(LATER) == Formats(2, 2, 2, 2)
+    assert as_before(KNOWN) == Formats(1, 1, 1, 2)
+    assert as_before(LATER) == Formats(2, 2, 3, 3)
 
 
 @pytest.mark.parametrize("receiver", [FIRST, Formats(1, 1, 1, 2)])
