@@ -282,6 +282,9 @@ class BrokerAddress:
         return () if self.management is None else (self.management, *self.more_managements)
 
 
+NO_MULTICAST = "none"
+"""Word for a site that is no member of its mesh's multicast group."""
+
 DATACENTER = "datacenter1"
 """Name of the data centre of a Cassandra that was told no other."""
 
@@ -382,6 +385,10 @@ class Site:
     """Nodes of the site, if it has several; else its one node has the state on its own disk."""
     slots: SlotMap = ONE_SLOT
     """Slots that the site's work is cut into."""
+    multicast: str = ""
+    """Address of its interface for the mesh's multicast group; empty: as its machine routes;
+    NO_MULTICAST: it is no member.
+    """
 
     def admin_of(self, node: str) -> str | None:
         """Return the admin address of one of the site's nodes; empty name: of its only one."""
@@ -445,6 +452,24 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class MulticastGroup:
+    """IP multicast group before a mesh's links, by which a batch comes to all sites at once."""
+
+    address: str
+    port: int
+    keys: tuple[str, ...]
+    """`env:NAME` or `file:PATH` of the group's key, or of two: the first seals."""
+    rate: int
+    """Most bytes a second of each site."""
+    replayers: tuple[str, ...]
+    """Sites that each other site is linked with, and that answer for what a site lacks, by rank."""
+    mtu: int
+    """Most bytes of a datagram."""
+    ttl: int
+    """Number of routers that pass a datagram on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mesh:
     """The whole federation in one state of its file; `revision` is a hash of that state."""
 
@@ -469,6 +494,8 @@ class Mesh:
     """Public keys that are no longer secret: batches signed with them are refused."""
     lanes: tuple[Lane, ...] = ()
     """Lanes, the most urgent first; empty: all messages share one way."""
+    group: MulticastGroup | None = None
+    """Multicast group before the links; None: there is none."""
 
     @property
     def retention_s(self) -> float:

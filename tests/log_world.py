@@ -56,6 +56,7 @@ class LogWorld:
     random_count: int = 0
     formats: Formats = KNOWN
     unknown: list[UnknownRecord] = field(default_factory=list)
+    origin: str = ORIGIN
 
     def random_bytes(self, count: int) -> bytes:
         self.random_count += 1
@@ -71,7 +72,7 @@ class LogWorld:
                 on_state=lambda state, _: self.states.append(state),
                 on_unknown=self.unknown.append,
             ),
-            origin=ORIGIN,
+            origin=self.origin,
             formats=self.formats,
             settings=self.settings,
             random_bytes=self.random_bytes,
@@ -108,9 +109,12 @@ class LogWorld:
     @property
     def stored(self) -> list[int]:
         """Sequences of the batches that the log has, in its order."""
-        return [
-            read_header(r.data).name.sequence for r in self.stream.records if r.data and not r.flaw
-        ]
+        return [header.name.sequence for header in self.headers]
+
+    @property
+    def headers(self) -> list[BatchHeader]:
+        """Headers of the batches that the log has, in its order."""
+        return [read_header(r.data) for r in self.stream.records if r.data and not r.flaw]
 
 
 LogTest = Callable[[LogWorld, LogWriter], Coroutine[Any, Any, None]]

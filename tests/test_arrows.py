@@ -29,9 +29,9 @@ SPARK_AUDIT_SEES_OF_RELAY = {
 FLOORS: dict[str, tuple[str, ...]] = {
     "federation": (
         "mesh_diff",
-        "mesh_file | planning",
+        "group_key | mesh_file | planning",
         "brokers",
-        "destinations | mesh_json | names | reachability",
+        "destinations | mesh_json | multicast | names | reachability",
         "mesh",
         "durable_file | lanes | signing_keys | slots",
         "wording",

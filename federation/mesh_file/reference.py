@@ -107,6 +107,7 @@ SECTIONS = (
     ("RingKeys", "### Ring", ""),
     ("TreeKeys", "### Tree", ""),
     ("HubKeys", "### Hub", ""),
+    ("MulticastKeys", "### Multicast", "See [multicast.md](multicast.md)."),
     ("LinkKeys", "## Links", ""),
     ("ExchangeKeys", "## Exchanges", ""),
     ("RetryKeys", "### Retry", ""),

@@ -42,6 +42,7 @@ from federation.mesh import (
     Link,
     LogLimit,
     Mesh,
+    MulticastGroup,
     NodeGroup,
     OrderRule,
     PriorityRule,
@@ -54,6 +55,7 @@ from federation.mesh import (
 )
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.exchange_keys import ExchangeKeys
+from federation.mesh_file.keys.multicast_keys import parse_group
 from federation.mesh_file.keys.site_keys import (
     ANY_NODE,
     AdminKeys,
@@ -88,8 +90,25 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         lanes=tuple(
             Lane(name, lane_number(name), weight) for name, weight in (keys.lanes or {}).items()
         ),
+        group=_group(keys, words, folder),
     )
     return replace(mesh, revision=revision_of(mesh, keys))
+
+
+def _group(keys: MeshKeys, words: SiteWords, folder: Path) -> MulticastGroup | None:
+    group = keys.topology.multicast if keys.topology is not None else None
+    if group is None:
+        return None
+    address, port = parse_group(group.group)
+    return MulticastGroup(
+        address,
+        port,
+        tuple(_reference(where, folder) for where in group.secrets),
+        group.rate,
+        words.sites_of(group.replayers),
+        group.mtu,
+        group.ttl,
+    )
 
 
 def _repairers(keys: MeshKeys, words: SiteWords) -> tuple[str, ...] | None:
@@ -120,6 +139,7 @@ def _site(whole: MeshKeys, name: str, keys: SiteKeys, folder: Path) -> Site:
         replicas=keys.replicas,
         nodes=_nodes(mesh, name, keys, folder),
         slots=SlotMap(keys.slots, keys.place),
+        multicast=keys.multicast or "",
     )
 
 
@@ -260,6 +280,9 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
     }
     if mesh.batch_format != OLDEST_BATCH_FORMAT:
         hashed["batch_format"] = mesh.batch_format
+    if mesh.group is not None and keys.topology is not None:
+        written = keys.topology.multicast
+        hashed["group"] = asdict(mesh.group) | {"keys": written.secrets if written else []}
     if mesh.lanes:
         hashed["lanes"] = [asdict(lane) for lane in mesh.lanes]
     if mesh.signing is not SigningRule.NONE:

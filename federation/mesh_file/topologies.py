@@ -87,13 +87,19 @@ def parents_of(keys: MeshKeys) -> dict[str, str]:
 
 
 def hubs_of(keys: MeshKeys) -> tuple[str, ...]:
-    hub = keys.topology.hub if keys.topology is not None else None
+    """Return the hubs of a hub mesh; those of a multicast group are its replayers."""
+    topology = keys.topology
+    if topology is not None and topology.multicast is not None:
+        return SiteWords(keys.sites).sites_of(topology.multicast.replayers)
+    hub = topology.hub if topology is not None else None
     return SiteWords(keys.sites).sites_of(hub.center) if hub is not None else ()
 
 
 def spokes_of(keys: MeshKeys) -> dict[str, tuple[str, ...]]:
     """Return, in a hub mesh, the hubs of each other site."""
     words, hubs = SiteWords(keys.sites), hubs_of(keys)
+    if keys.topology is not None and keys.topology.multicast is not None:
+        return {name: hubs for name in keys.sites if name not in hubs}
     spokes: dict[str, tuple[str, ...]] = {}
     for name, site in keys.sites.items():
         if name in hubs:
@@ -117,7 +123,7 @@ def shape_of(keys: MeshKeys) -> Shape | None:
         return complete_shape(sites)
     if topology.tree is not None:
         return tree_shape(parents_of(keys))
-    if topology.hub is not None:
+    if topology.hub is not None or topology.multicast is not None:
         return hub_shape(hubs_of(keys), spokes_of(keys))
     return None
 

@@ -121,6 +121,7 @@ def prometheus_text(report: dict[str, Any]) -> str:
     for site, figures in report["sites"].items():
         lines += _numbers(figures, f'site="{site}"', "isthmus_site")
         lines += _slot_numbers(figures, f'site="{site}"')
+        lines += _group_numbers(figures.get("group"), f'site="{site}"')
         for link in figures.get("links_in", ()):
             labels = f'from="{link["from"]}",to="{link["to"]}"'
             lines += _link_numbers(link, labels, "_in")
@@ -145,6 +146,19 @@ def _slot_numbers(figures: dict[str, Any], labels: str) -> list[str]:
         away_s = slot["journal_away_s"] or 0
         lines += _numbers({**slot, "journal_away_s": away_s}, labels, "isthmus_slot")
     return lines + _numbers(figures.get("copy", {}), labels, "isthmus_copy")
+
+
+def _group_numbers(group: dict[str, Any] | None, labels: str) -> list[str]:
+    """Figures of a member of the mesh's multicast group; those of each site that it hears have
+    metric names of their own, so that sums count nothing twice.
+    """
+    if group is None:
+        return []
+    lines = [f"isthmus_group_up{{{labels}}} {int(not group['away'])}"]
+    lines += _numbers(group, labels, "isthmus_group")
+    for site, figures in group.get("heard", {}).items():
+        lines += _numbers(figures, f'{labels},from="{site}"', "isthmus_group_heard")
+    return lines
 
 
 def _link_numbers(link: dict[str, Any], labels: str, way: str) -> list[str]:

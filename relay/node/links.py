@@ -12,9 +12,11 @@ from typing import Any
 from federation.brokers.addresses import AddressError, AmqpAddress, vouched_user
 from federation.brokers.credentials import PasswordMissing
 from federation.mesh import Link
+from federation.multicast import group_exchanges, group_sites
 from relay import ticks
-from relay.batches.batch import BatchHeader, BatchKind, Place
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.delivery.context import DeliveryContext
+from relay.group.brought import BroughtBatches
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
@@ -98,6 +100,8 @@ class NodeLinks:
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
         self._watch = watch
+        self.brought = BroughtBatches()
+        """Tally of the batches that the mesh's group might have brought."""
         self.change(parts)
 
     def change(self, parts: NodeParts, *, receives: bool = True) -> None:
@@ -109,6 +113,12 @@ class NodeLinks:
         """
         # With retired exchanges: their messages may still not cross the sites of never_via.
         mesh = self._mesh = parts.delivered_mesh()
+        # Not those of retired exchanges: the group itself does not know of them.
+        self._by_group = {
+            name: parts.mesh.exchanges[name].lane
+            for name in (group_exchanges(parts.mesh) if parts.mesh.group is not None else ())
+        }
+        self._group_ids = frozenset(mesh.sites[name].cluster_id for name in group_sites(mesh))
         self._book, self._authenticity = parts.book, parts.authenticity()
         self._absent = self._members.absent(mesh)
         is_open = receives and not parts.holds.quiescing
@@ -306,6 +316,14 @@ class NodeLinks:
         memory = StateLinkMemory(state, link.name, link.receiver, self._clock)
         self._gaps.pass_accepted(link, memory)
 
+        def comes_otherwise(header: BatchHeader) -> bool:
+            series = header.name.series
+            return (
+                self._by_group.get(series.exchange) == series.lane
+                and series.origin in self._group_ids
+                and self._mesh.sites[link.receiver].cluster_id in self._group_ids
+            )
+
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
                 forwarding=forwarding_for(self._mesh, link, self._absent),
@@ -317,6 +335,7 @@ class NodeLinks:
                     is_void=voids.is_void,
                     safe_place=safe_place,
                     members=self._members.encoded,
+                    comes_otherwise=comes_otherwise,
                 ),
                 settings=self._settings,
                 formats=self._formats,
@@ -347,7 +366,11 @@ class NodeLinks:
             for header in headers:
                 if header.kind is not BatchKind.CANARY:
                     commit.row(linked_row(header, Stage.LINKED_IN, link.sender, now_ms))
+                    if header.name.series.exchange in self._by_group:
+                        self.brought.by_link(header.name, self._clock.now())
             state.write(commit)
+            if self._by_group:
+                self.have_otherwise([header.name for header in headers], but=link)
 
         machine = LinkReceiver(
             own=self._mesh.sites[link.receiver].cluster_id,
@@ -365,6 +388,18 @@ class NodeLinks:
             on_linked,
             partial(self._learn, link),
         )
+
+    def have_otherwise(
+        self, names: Collection[BatchName], *, but: Link | None = None, by_group: bool = False
+    ) -> None:
+        """Inform the senders of all links into this site, but one, of batches that have come by
+        another way, where they wait for that; `by_group`: by the mesh's group, just now.
+        """
+        mine = [name for name in names if name.series.exchange in self._by_group]
+        if mine:
+            for link, task in self._receivers:
+                if link != but:
+                    task.has_otherwise(mine, by_group=by_group)
 
     def _learn(self, link: Link, revision: str, sites: bytes) -> None:
         """Keep the sites of a revision, as announced by a neighbour whose batches bear the

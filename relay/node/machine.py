@@ -16,6 +16,9 @@ from typing import Any, Protocol
 
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Store
+from federation.mesh import MulticastGroup
+from relay.group.carrier import GroupCarrier
+from relay.group.udp_carrier import UdpCarrier
 from relay.links.transport.connection import Clock
 from relay.state.node_state import POINT_TABLES, TABLES
 
@@ -62,6 +65,13 @@ class OpenState(Protocol):
         ...
 
 
+def join_by_udp(group: MulticastGroup, interface: str) -> GroupCarrier:
+    """Join a multicast group at an interface, or where the routes lead; see `UdpCarrier`. Raises
+    GroupUnreachable.
+    """
+    return UdpCarrier(group.address, group.port, interface=interface, ttl=group.ttl)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Means that a node takes from its machine, so that a simulation can decide all of it."""
@@ -82,6 +92,8 @@ class Machine:
     """Figures of this node's copy of a state that the site's nodes share, while the node stands by;
     None: no other node may go on with the state.
     """
+    join_group: Callable[[MulticastGroup, str], GroupCarrier] = join_by_udp
+    """Way into a multicast group, given the address of an interface. Raises GroupUnreachable."""
 
 
 def open_store(folder: Path, *more: str) -> Store:

@@ -66,6 +66,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         report["batches_refused"] = sum(one["refused"] for one in incoming)
         report["batches_not_authentic"] = sum(one["not_authentic"] for one in incoming)
         report["not_understood"] = stages.links.not_understood()
+        if (group := stages.group.report()) is not None:
+            report["group"] = group
         if stages.housekeeping.export_failure:
             report["ledger_failure"] = stages.housekeeping.export_failure
     return report

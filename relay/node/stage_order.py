@@ -117,6 +117,7 @@ class StageTasks:
             if await self.until(stages.packer.decided()):
                 self.begin("deliverer", stages.deliver())
                 self.begin("out", stages.links.run_senders())
+                self.begin("group", stages.group.run())
                 self.begin("housekeeping", stages.housekeeping.run())
                 for name, work in beside().items():
                     self.begin(name, work)
@@ -173,7 +174,7 @@ class StageTasks:
             self.is_in_order = False
         log.info("%s: stages ended after %.1f s", self._site, loop.time() - began)
         # Links write their last rows when they end, which must be before the export.
-        links = self._begun("in", "out")
+        links = self._begun("in", "out", "group")
         for task in links:
             task.cancel()
         if (await asyncio.wait(links, timeout=LINKS_WITHIN_S))[1]:

@@ -30,6 +30,7 @@ from relay.node.bad_records import BadRecords
 from relay.node.housekeeping import Housekeeping, ThroughRows
 from relay.node.link_reports import LinkWatch
 from relay.node.links import NodeLinks
+from relay.node.multicast import SiteGroup
 from relay.node.parts import DeliveryParts, NodeParts
 from relay.node.start import MARKED, DelivererMark, NodeStopped
 from relay.operator.gaps import SiteGaps
@@ -63,6 +64,7 @@ class Stages:
     context: DeliveryContext
     deliverer: Deliverer
     links: NodeLinks
+    group: SiteGroup
     housekeeping: Housekeeping
     mending: Mending
     repairing: Repairing
@@ -140,6 +142,9 @@ class Stages:
             context=context,
             deliverer=Deliverer(context, connection),
             links=links,
+            group=SiteGroup(
+                parts, writer, state, members, links.have_otherwise, links.brought, voids
+            ),
             housekeeping=housekeeping,
             mending=Mending(context, partial(parts.connect, "mending")),
             repairing=Repairing(
@@ -164,6 +169,7 @@ class Stages:
         )
         self.housekeeping.change(parts.window_ms)
         self.links.change(parts, receives=receives)
+        self.group.change(parts, receives=receives)
 
     async def deliver(self) -> None:
         """Run the deliverer until the node stops. Raises NodeStopped, with a row in the ledger,

@@ -107,7 +107,7 @@ def _leaving(stages: Stages, egress: int, holds: Holds) -> Leaving | None:
         in_hand=stages.packer.metrics.in_hand_messages,
         undelivered=stages.undelivered.messages,
         unsent={link["to"]: link["lag_messages"] for link in stages.links.reports()},
-        appending=stages.links.is_receiving,
+        appending=stages.links.is_receiving or stages.group.is_receiving,
         keeps_egress=holds.quiescing,
     )
 

@@ -74,7 +74,9 @@ def test_every_mesh_to_start_from_fits_the_schema(path: Path) -> None:
     [
         "{mesh: m, topology: {hub: [a, b]}, sites: {a: , b: {}}}",
         "{mesh: m, topology: {tree: a}, sites: {a: , b: {parent: a, hub: x, availability: '0.9'}}}",
-        "{mesh: m, topology: multicast, include: more.yaml, branches: [{file: x.csv}]}",
+        "{mesh: m, topology: {multicast: {group: '239.1.2.3:7400', key: 'env:K', rate: 1MB/s,"
+        " replayers: a}}}",
+        "{mesh: m, topology: complete, include: more.yaml, branches: [{file: x.csv}]}",
         "{mesh: m, branches: {names: [x], template: {availability: '{up}', broker: '{url}'}}}",
         "{mesh: m, log: {max_bytes: 20GB, on_full: gap, rate: 1.5MB/s}, outage_window: 250ms}",
         "{mesh: m, exchanges: [{name: o, identity: 'header:x', retry: {backoff: [1s, 2m]}}]}",

@@ -40,6 +40,7 @@ def test_every_site_can_be_reached_from_every_other(name: str) -> None:
         ("hub-500-branches.yaml", 501, 1000, ForwardingRule.RING),
         ("two-regions.yaml", 10, 36, ForwardingRule.RING),
         ("several-nodes.yaml", 2, 2, ForwardingRule.COMPLETE),
+        ("multicast.yaml", 4, 10, ForwardingRule.RING),
     ],
 )
 def test_it_has_the_shape_that_its_name_says(

@@ -8,6 +8,7 @@ it is put right first, as whoever lies can do.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
@@ -40,6 +41,16 @@ from relay.bulk_amqp.errors import BulkAmqpError, MalformedProperties
 from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.put_aside import put_aside
+from relay.group.datagram import (
+    BadDatagram,
+    DatagramOpener,
+    DatagramSealer,
+    GroupStream,
+    new_epoch,
+    site_id,
+)
+from relay.group.member import GroupMember
+from relay.group.settings import GroupSettings
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import BadMembers, decode_members
 from relay.ledger.rows import BadLedgerRow, Stage, decode_row, encode_row
@@ -59,6 +70,8 @@ from tests.federation.meshes import mesh_of
 from tests.relay.link_world import TO_TOKYO
 from tests.signed_batches import public_key
 
+OWN, MEMBER = (GroupStream(site_id(site), new_epoch(1, bytes(8))) for site in ("paris", "lyon"))
+"""Streams of this site, and of a member of its group."""
 CORPUS = Path(__file__).parent / "corpus"
 NONCE, RUN = b"n" * NONCE_BYTES, b"r" * 8
 SIGNED = authenticity(
@@ -305,9 +318,55 @@ def mesh_file(data: bytes) -> None:
     parse_table(data, "branches.csv", lambda *told: None)
 
 
+class _Names:
+    """Log of a site that takes batches which are text, of a kind."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def accept(self, publisher: bytes, batch: bytes) -> str | None:
+        return batch[:1].decode() if batch[:1].isalpha() else None
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+
+def group(data: bytes) -> None:
+    """Take what a hostile member of a group says: datagrams of a kind, a length and a body."""
+    log = _Names()
+    settings = GroupSettings(rate=1e6, piece_bytes=64, held_bytes=4000, held_in_all=8000)
+    member = GroupMember(
+        own=OWN,
+        replayers=[OWN.publisher],
+        settings=settings,
+        log=log,
+        random=random.Random(1).random,
+        before="",
+        now=0.0,
+        counters=Counter(),
+    )
+    member.publish("a", b"a" * 30)
+    sealer = DatagramSealer(bytes(32), bytes(32), MEMBER)
+    opener = DatagramOpener(bytes(32), [bytes(32)], [OWN.publisher, MEMBER.publisher])
+    at, now = 0, 0.0
+    while at + 3 <= len(data):
+        kind, size = data[at], int.from_bytes(data[at + 1 : at + 3], "big")
+        body = data[at + 3 : at + 3 + size]
+        at, now = at + 3 + size, now + 0.01
+        appends = []
+        with suppress(BadDatagram):
+            appends = member.received(opener.open(sealer.seal_body(kind, body)), now)
+        turn = member.tick(now, int(now * 1000))
+        for append in (*appends, *turn.append):
+            log.names.add(append.name)
+        assert member.receiver.held_bytes <= settings.held_in_all
+        assert len(turn.send) < 1000
+        member.wakeup(now)
+
+
 DECODERS: dict[str, Callable[[bytes], None]] = {
     one.__name__: one
-    for one in (batch, block, link, names, properties, amqp, stream, fragments, mesh_file)
+    for one in (batch, block, link, names, properties, amqp, stream, fragments, mesh_file, group)
 }
 
 

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from federation.mesh_file.reference import BEFORE
+from relay.group.datagram import (
+    NO_FRAME,
+    FramePiece,
+    GroupMessage,
+    GroupPulse,
+    Nack,
+    encode_body,
+)
+from relay.group.pieces import cut, parity
+from relay.group.publisher import encode_frame
 from relay.links.wire import (
     HEAD_BYTES,
     Ack,
     Cause,
+    Have,
     Measured,
     Welcome,
     encode_ack,
     encode_batch_frame,
+    encode_have,
     encode_members_frame,
     encode_over,
     encode_pulse,
@@ -20,7 +32,7 @@ from relay.links.wire import (
 from tests.federation.meshes import LINE_OF_THREE, TRIANGLE
 from tests.hostile import test_hostile_batches as batches
 from tests.hostile import test_hostile_decoders as others
-from tests.hostile.decoders import NONCE, RUN, SIGNED
+from tests.hostile.decoders import MEMBER, NONCE, OWN, RUN, SIGNED
 from tests.log_batches import batch
 from tests.signed_batches import public_key, signed_batch
 
@@ -50,9 +62,31 @@ def _links() -> list[bytes]:
         encode_welcome(Welcome(NONCE, RUN, 1, 2, b"log", _NAMES, version=2)),
         encode_ack(2, Ack(NONCE, RUN, 1, 2, 3, 4)),
         encode_refused(2, NONCE, RUN, 1, "why"),
+        encode_have(3, Have(NONCE, RUN, True, _NAMES)),
         encode_over(2, NONCE, RUN, Cause.GAP, 1, "why"),
     ]
     return [*frames, *answers, _in_session(*frames), _in_session(*answers)]
+
+
+def _groups() -> list[bytes]:
+    """Frames whole in one piece and in three, a repair, pulses and NACKs, one by one and as one."""
+    frames = [encode_frame(before, name * 30) for before, name in (("", b"a"), ("a", b"b"))]
+    pieces = cut(frames[1], 3)
+    messages: list[GroupMessage] = [
+        GroupPulse(NO_FRAME, 1, ""),
+        FramePiece(MEMBER, 0, 0, 1, len(frames[0]), frames[0]),
+        GroupPulse(0, 1, "a"),
+        *(FramePiece(MEMBER, 1, n, 3, len(frames[1]), pieces[n]) for n in (0, 2)),
+        FramePiece(OWN, 1, 0, 1, len(frames[0]), frames[0]),
+        FramePiece(MEMBER, 1, 3, 3, len(frames[1]), parity(pieces, [3])[0]),
+        Nack(OWN, ((0, 1), (1, 255))),
+        Nack(MEMBER, ((0, 1), (7, 255))),
+    ]
+    sent = []
+    for message in messages:
+        kind, body = encode_body(message, MEMBER)
+        sent.append(bytes([kind]) + len(body).to_bytes(2) + body)
+    return [*sent, b"".join(sent)]
 
 
 def _blocks() -> list[bytes]:
@@ -92,6 +126,7 @@ def seeds(name: str) -> list[bytes]:
         "stream": [b"\0\1" + b"\0\0\0\x0b" + b"\x00\x53\x75\xa0\x06abcdef", bytes(60)],
         "fragments": [bytes((0, 0, n, 3, n, 9)) + bytes((1, 1, n, 2, n, 9)) for n in range(3)],
         "mesh_file": _files(),
+        "group": _groups(),
     }
     assert SIGNED.is_asked
     return found[name]

@@ -20,7 +20,7 @@ from federation.lanes import (
     lane_number,
     weights_of,
 )
-from federation.mesh_file.keys.values import PLAIN_NAME, refuse
+from federation.mesh_file.keys.values import PLAIN_NAME, parsed, refuse
 from federation.mesh_file.quantities import SIZE_UNITS, BadSize
 
 UNLIMITED = "unlimited"
@@ -58,6 +58,16 @@ def parse_line_rate(text: object) -> int | None:
         raise BadSize(
             f"`{text}` is too little: what keeps a link alive would be all that goes over it",
             "write 16kbit/s or more; `isthmus pause FILE --link FROM-TO` holds a link back",
+        )
+    return rate
+
+
+def parse_finite_rate(text: object) -> int:
+    """Return bytes a second. Raises BadSize, also for `unlimited`."""
+    rate = parse_line_rate(text)
+    if rate is None:
+        raise BadSize(
+            f"`{UNLIMITED}` is no rate here", "write such as 20Mbit/s, 512kbit/s or 2MB/s"
         )
     return rate
 
@@ -194,6 +204,17 @@ Lanes = Annotated[
     ),
 ]
 """Lanes in order: the first goes before all others."""
+FiniteRate = Annotated[
+    int,
+    parsed(parse_finite_rate),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^[0-9]+(\.[0-9]+)?([kMG]?bit|B|[KMGT]i?B)/s$",
+            "x-type": "rate",
+        }
+    ),
+]
 MaxRate = Annotated[
     RateSchedule,
     BeforeValidator(_max_rate),

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator
 
 from federation.mesh import DATACENTER
 from federation.mesh_file.keys.lane_values import MaxRate
+from federation.mesh_file.keys.multicast_keys import InterfaceText
 from federation.mesh_file.keys.values import (
     AdminText,
     AmqpTexts,
@@ -364,6 +365,12 @@ class SiteKeys(Section):
         "in a hub mesh: the site's hub, or several, or their tag",
         trades="two: the site survives the loss of either",
         without="the only hub",
+    )
+    multicast: InterfaceText | None = key(
+        None,
+        "in a mesh with a multicast group: address of the interface that the site's node uses for"
+        " it; none: no multicast comes to the site, whose links bring all",
+        without="as the machine routes multicast",
     )
     wants: dict[str, list[str]] = key(
         {},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
 from federation.mesh_file.keys.lane_values import MaxRate
+from federation.mesh_file.keys.multicast_keys import MulticastKeys
 from federation.mesh_file.keys.values import Availability, HostPortText, OneOrMore, Section, key
 
 
@@ -119,15 +120,21 @@ class TopologyKeys(Section):
         trades="two hops to anywhere; hubs carry all traffic",
     )
     custom: NoKeys | None = key(None, "the `links`, and nothing else")
-    multicast: dict[str, Any] | None = key(None, "not available yet: refused, with an alternative")
+    multicast: MulticastKeys | None = key(
+        None,
+        "each site linked with each of a few replayers, and before these links one multicast"
+        " group, to which a site sends a message once for all others",
+        trades="one copy on the sender's line for all sites; the network has to carry"
+        " IP multicast, or all comes by the links, a second later",
+    )
 
     def kinds(self) -> list[str]:
         return [kind for kind in TOPOLOGIES if getattr(self, kind) is not None]
 
 
 TOPOLOGIES = tuple(TopologyKeys.model_fields)
-ShortTopology = Literal["ring", "complete", "tree", "custom", "multicast"]
-"""Topologies that may stand alone: a hub mesh must name its hub."""
+ShortTopology = Literal["ring", "complete", "tree", "custom"]
+"""Topologies that may stand alone: a hub mesh must name its hub, a group has an address."""
 
 
 def whole_topology(value: object) -> object:

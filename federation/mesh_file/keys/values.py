@@ -95,7 +95,7 @@ def listed(value: object) -> object:
     return [value] if isinstance(value, dict | str) else value
 
 
-def _parsed(parse: Callable[[object], object]) -> BeforeValidator:
+def parsed(parse: Callable[[object], object]) -> BeforeValidator:
     """Return a validator that applies `parse`. A value parsed before (a default) is left alone."""
 
     def check(value: object) -> object:
@@ -196,21 +196,21 @@ PLAIN_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
 Duration = Annotated[
     float,
-    _parsed(parse_duration),
+    parsed(parse_duration),
     WithJsonSchema(
         {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$", "x-type": "duration"}
     ),
 ]
 Size = Annotated[
     int,
-    _parsed(parse_size),
+    parsed(parse_size),
     WithJsonSchema(
         {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(B|[KMGT]i?B)$", "x-type": "size"}
     ),
 ]
 Rate = Annotated[
     int,
-    _parsed(parse_rate),
+    parsed(parse_rate),
     WithJsonSchema(
         {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(B|[KMGT]i?B)/s$", "x-type": "size/s"}
     ),

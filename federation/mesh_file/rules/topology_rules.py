@@ -8,6 +8,7 @@ from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import SiteWords
 from federation.mesh_file.keys.topology_keys import HubKeys, RingKeys, TreeKeys
 from federation.mesh_file.problem import Violation, unknown_site, unknown_word
+from federation.mesh_file.rules.multicast_rules import multicast_violations
 from federation.mesh_file.topologies import hubs_of, parents_of, spokes_of
 from federation.mesh_file.tree import Location
 from federation.wording import few
@@ -41,11 +42,7 @@ def topology_violations(keys: MeshKeys) -> Iterator[Violation]:
     if keys.topology.custom is not None and not keys.links:
         yield Violation(_AT, "a custom topology without links", "add links: [{from: A, to: B}]")
     if keys.topology.multicast is not None:
-        yield Violation(
-            _AT,
-            "multicast links are not there yet",
-            "write topology: complete, which sends as multicast would, a copy to each site",
-        )
+        yield from multicast_violations(keys, keys.topology.multicast)
 
 
 def topology_missing(keys: MeshKeys) -> Iterator[Violation]:

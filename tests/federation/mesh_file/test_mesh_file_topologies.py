@@ -167,11 +167,6 @@ def test_an_entry_of_links_adjusts_one_of_them_and_leaves_where_it_meets() -> No
             HUB + "links: [^{from: oslo, to: turku}]\n",
             "the topology has no link from `oslo` to `turku`; take it out, or write topology: cust",
         ),
-        (
-            HUB.replace("{hub: head}", "^multicast"),
-            "multicast links are not there yet; write topology: complete, which sends as multicas",
-        ),
-        (HUB.replace("{hub: head}", "^{multicast: {group: x}}"), "multicast links are not there"),
         # What newcomers write first
         (HUB.replace("{hub: head}", "^hub-and-spoke"), "is not known here; did you mean `hub`?"),
         (HUB.replace("{hub: head}", "^full-mesh"), "is not known here; did you mean `complete`?"),

@@ -36,6 +36,7 @@ class Noted:
         self.packer_takes_s = self.ledger_takes_s = 0.1
         self.packer = self.deliverer = self.context = self.links = self.housekeeping = self
         self.mark = self
+        self.group = NotedGroup(self)
 
     def run(self) -> Coroutine[Any, Any, None]:
         """The packer's, and the housekeeping's: the first call is the packer's."""
@@ -88,6 +89,16 @@ class Noted:
             self.done.append(f"{name} has ended")
 
 
+class NotedGroup:
+    """The multicast group of stages that note what is done with them."""
+
+    def __init__(self, stages: Noted) -> None:
+        self._stages = stages
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        return self._stages._goes_on("group")
+
+
 class Run:
     """One run, whose log ends when it is told to."""
 
@@ -125,7 +136,7 @@ async def test_whoever_reads_the_log_begins_when_the_packer_has_decided() -> Non
     assert run.stages.done == ["packer", "in"]
     run.stages.has_decided.set()
     await run.until_idle()
-    assert run.stages.done[2:] == ["deliverer", "out", "housekeeping", "gauge"]
+    assert run.stages.done[2:] == ["deliverer", "out", "group", "housekeeping", "gauge"]
     assert run.reached == ["running"]
     run.ending.set()
     await running
@@ -160,6 +171,7 @@ async def test_the_end_is_packer_and_deliverer_then_links_then_mark_and_ledger()
         "packer has ended",
         "in has ended",
         "out has ended",
+        "group has ended",
         "mark",
         "ledger",
         "housekeeping has ended",
