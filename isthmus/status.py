@@ -24,6 +24,7 @@ from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site, TlsFiles
 from federation.mesh_file import PasswordMissing
 from federation.wording import few
 from isthmus.clocks import clocks_apart
+from isthmus.group_hearing import group_notes
 from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
 from isthmus.up.resting import rests
@@ -151,6 +152,7 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
                 *revision_notes(mesh.revision, sites),
                 *left_behind_notes(mesh, state),
                 *clocks_apart(mesh, links),
+                *group_notes(sites),
                 *_servers_away(record, state),
             ],
             "sites": sites,

@@ -90,7 +90,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "plan | up",
         "cluster_parts",
         "brokers | departures | load | node_client | site_apply",
-        "known | processes",
+        "group_hearing | known | processes",
         "clocks | display | lost_messages | options",
     ),
     "spark_audit": (

@@ -16,6 +16,7 @@ from rich.table import Table
 from federation.mesh import Mesh
 from federation.wording import counted, few, numbered
 from isthmus.display import table_of
+from isthmus.group_hearing import group_tables
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
 from isthmus.status import HELD, StatusReport, status_of
@@ -103,7 +104,8 @@ def tables(report: StatusReport, file: Path) -> Group:
             _clock(link.get("clock_ahead_ms")),
         )
     troubles = map(escape, [*_troubles(content), *_to_do(content["sites"], file)])
-    return Group(sites, links, *_site_nodes(content), *_nodes_in_use(content), *troubles)
+    more = [*group_tables(content["sites"]), *_site_nodes(content), *_nodes_in_use(content)]
+    return Group(sites, links, *more, *troubles)
 
 
 def _site_nodes(content: dict[str, Any]) -> list[Table]:

@@ -20,6 +20,7 @@ from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.lock_holders import examine_lock_holders
+from isthmus.doctor.multicast import examine_group
 from isthmus.doctor.node import examine_links, examine_node
 from isthmus.doctor.site_servers import examine_servers
 from isthmus.status import HELD, status_of
@@ -72,7 +73,7 @@ async def examine(
             examine_links(links, content["sites"], found)
             for difference in clocks_apart(book.mesh, links):
                 found.warn("clock", difference, "let both machines follow a time server")
-        return found.all
+        return found.all + examine_group(book, site, state, content["sites"]).all
 
     how_far()
     return machine.all + [

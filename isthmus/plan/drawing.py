@@ -22,6 +22,7 @@ _STYLE = """\
   line { stroke: #7a8793; stroke-width: 1.5; }
   line.only { stroke: #c0392b; stroke-width: 2.5; }
   circle, rect.crowd { fill: #dbe7f3; stroke: #2c5f8a; stroke-width: 1.5; }
+  circle.member, rect.member { fill: #d5ecd4; }
   circle.only, rect.only { stroke: #c0392b; stroke-width: 3.5; }
   circle.meeting { fill: #333; stroke: none; }
 """
@@ -41,6 +42,7 @@ _LEGEND = (
 
 def as_svg(picture: Picture) -> str:
     """Render an SVG file."""
+    legend = _legend(picture)
     places = laid_out(
         [spot.name for spot in picture.spots],
         [(stroke.sender, stroke.receiver) for stroke in picture.strokes],
@@ -49,7 +51,7 @@ def as_svg(picture: Picture) -> str:
     spokes = {ring for ring in rings if rings.count(ring) > _CROWDED}
     left, top, right, bottom = _bounds(picture, places, spokes)
     legend_top = bottom + 10
-    height = legend_top + 18 * len(_LEGEND) - top
+    height = legend_top + 18 * len(legend) - top
     style = _STYLE + (_THIN if len(picture.strokes) >= _MANY else "")
     edge = f'x="{left + 10:.0f}"'
     lines = [
@@ -69,9 +71,15 @@ def as_svg(picture: Picture) -> str:
         lines += _spot(spot, places[spot.name], spokes=places[spot.name].ring in spokes)
     lines += (
         f'<text class="note" {edge} y="{legend_top + 18 * n:.0f}">{escape(note)}</text>'
-        for n, note in enumerate(_LEGEND)
+        for n, note in enumerate(legend)
     )
     return "\n".join([*lines, "</svg>"])
+
+
+def _legend(picture: Picture) -> tuple[str, ...]:
+    if not picture.group:
+        return _LEGEND
+    return (*_LEGEND, f"green: hears the multicast group {picture.group} as well")
 
 
 def _stroke(stroke: Stroke, places: dict[str, SpotPlace]) -> Iterator[str]:
@@ -95,7 +103,8 @@ def _stroke(stroke: Stroke, places: dict[str, SpotPlace]) -> Iterator[str]:
 
 
 def _spot(spot: Spot, place: SpotPlace, *, spokes: bool) -> Iterator[str]:
-    kind = "only" if spot.is_single_point else ""
+    kinds = {"only": spot.is_single_point, "member": spot.in_group}
+    kind = " ".join(name for name, is_so in kinds.items() if is_so)
     title = f"<title>{escape(spot.about)}</title>"
     if spot.sites > 1:
         # A pile of cards.
@@ -154,7 +163,7 @@ def _bounds(
             xs += (place.x - long / 2, place.x + long / 2)
         else:
             xs.append(place.x + math.copysign(long, across))
-    legend = max(map(len, (*_LEGEND, picture.title))) * _CHARACTER
+    legend = max(map(len, (*_legend(picture), picture.title))) * _CHARACTER
     left = min(xs) - _MARGIN
     return left, min(ys) - _MARGIN - 24, max(max(xs) + _MARGIN, left + legend), max(ys) + _MARGIN
 
@@ -164,10 +173,11 @@ def as_dot(picture: Picture) -> str:
     lines = [f"digraph {_quoted(picture.title)} {{", "  layout=neato; overlap=false; splines=true;"]
     for spot in picture.spots:
         shape = "box3d" if spot.sites > 1 else "ellipse"
-        red = ", color=red, penwidth=2" if spot.is_single_point else ""
+        more = ", color=red, penwidth=2" if spot.is_single_point else ""
+        more += ", peripheries=2" if spot.in_group else ""
         lines.append(
             f"  {_quoted(spot.name)} [label={_quoted(spot.label)}, shape={shape}, "
-            f"tooltip={_quoted(spot.about)}{red}];"
+            f"tooltip={_quoted(spot.about)}{more}];"
         )
     for stroke in picture.strokes:
         # The dot stands at the end whose broker both connect to.

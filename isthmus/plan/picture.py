@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from federation.mesh import Link, Mesh
+from federation.multicast import group_sites
 from federation.planning.availability import show_part
 from federation.planning.pair_figures import wanted_by
 from federation.planning.routes import Pair, by_routes, routes_of
@@ -29,6 +30,8 @@ class Spot:
     sites: int
     is_single_point: bool
     about: str
+    in_group: bool = False
+    """True if all its sites are members of the mesh's multicast group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Picture:
     title: str
     spots: tuple[Spot, ...]
     strokes: tuple[Stroke, ...]
+    group: str = ""
+    """Address of the mesh's multicast group; empty if there is none."""
 
 
 def picture_of(mesh: Mesh, *, each: bool = False) -> Picture:
@@ -66,6 +71,7 @@ def picture_of(mesh: Mesh, *, each: bool = False) -> Picture:
         f"mesh {mesh.name}, revision {mesh.revision}",
         tuple(_spot(mesh, groups, spot, inside, sites) for spot, inside in members.items()),
         tuple(_strokes(mesh, stands_for, lines)),
+        "" if mesh.group is None else mesh.group.address,
     )
 
 
@@ -98,13 +104,21 @@ def _single_points(mesh: Mesh) -> tuple[set[str], set[Pair]]:
 def _spot(mesh: Mesh, groups: SiteGroups, name: str, inside: list[str], single: set[str]) -> Spot:
     part = min(mesh.sites[site].availability for site in inside)
     about = f"works {show_part(part)}"
+    in_group = group_sites(mesh).issuperset(inside)
+    if mesh.group is not None:
+        about += f", {_membership(in_group, len(inside))} the multicast group"
     if len(inside) == 1:
-        return Spot(name, name, 1, name in single, f"{name}: {about}")
+        return Spot(name, name, 1, name in single, f"{name}: {about}", in_group)
     whole = groups.groups[groups.number[name]]
     label = whole.label if len(whole.sites) == len(inside) else f"{name} … ({len(inside)})"
-    return Spot(
-        name, label, len(inside), any(site in single for site in inside), f"{label}: {about}"
-    )
+    is_single = any(site in single for site in inside)
+    return Spot(name, label, len(inside), is_single, f"{label}: {about}", in_group)
+
+
+def _membership(in_group: bool, sites: int) -> str:
+    if in_group:
+        return "in"
+    return "not in" if sites == 1 else "not all in"
 
 
 def _strokes(mesh: Mesh, stands_for: dict[str, str], single: set[Pair]) -> Iterator[Stroke]:

@@ -18,6 +18,7 @@ from federation.planning.single_points import PointRow, SinglePointFinder, point
 from federation.planning.site_classes import SiteGroups, site_groups
 from isthmus.display import JsonObject, tracked
 from isthmus.plan.expected_load import ExpectedLoad, assumed_of
+from isthmus.plan.group_plan import group_report, over_group
 
 PAIR_UNCERTAIN = 28
 """Number of fallible links up to which a single pair is computed exactly, within about a second."""
@@ -48,6 +49,7 @@ def plan_of(
         ],
         "links": [link_report(link) for link in mesh.links],
         "link_groups": list(link_rows(mesh, groups)),
+        "multicast": group_report(mesh, groups),
         "exchanges": [_exchange(mesh, one, groups) for one in mesh.exchanges.values()],
         "routes": [
             _routes(mesh, kept_from, exchanges, groups, sites)
@@ -82,6 +84,7 @@ def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> JsonObject:
         "narrowed_said": groups.in_words(wants) if wants else "",
         "never_via": list(exchange.never_via),
         "never_via_said": groups.in_words(exchange.never_via) if exchange.never_via else "",
+        "over_group": over_group(mesh, exchange),
     }
 
 

@@ -23,15 +23,20 @@ from isthmus.display import (
 )
 from isthmus.plan.changes import broker_lines, change_lines
 from isthmus.plan.expected_load import rates_text
+from isthmus.plan.group_plan import GROUP_WORDS, group_parts
 
 
 def tables(report: JsonObject, *, everything: bool = False) -> Group:
     """Render the whole plan."""
     most = MOST_OF_ALL if everything else MOST_ROWS
-    parts: list[RenderableType] = [_heading(report), _links(report, most), _exchanges(report)]
+    parts: list[RenderableType] = [_heading(report), _links(report, most)]
+    parts += group_parts(report["multicast"], most)
+    parts.append(_exchanges(report))
     for routes in report["routes"]:
         parts += route_tables(routes, most, alone=len(report["routes"]) == 1)
     parts.append(PAIR_WORDS)
+    if report["multicast"] is not None:
+        parts.append(GROUP_WORDS)
     parts += (pair_details(one) for one in report["asked"])
     parts += disk_table(report, most)
     parts += change_lines(report["apply"], most)
@@ -93,6 +98,8 @@ def _notes(exchange: JsonObject) -> Iterator[str]:
         yield f"narrowed at {exchange['narrowed_said']}"
     if exchange["never_via"]:
         yield f"never via {exchange['never_via_said']}"
+    if (over := exchange["over_group"]) is not None:
+        yield "over the group" if over["goes"] else f"by links: {over['why']}"
     if exchange["mode"] == "split":
         yield f"split: bind to {exchange['name']}.in"
 
