@@ -11,7 +11,7 @@ from hashlib import blake2b
 from federation.mesh import Mesh
 from relay.delivery.local_exchange import Outgoing
 from simulation import load
-from simulation.invariants import Arrived, check_site
+from simulation.invariants import Arrived, InvariantBroken, check_site
 from simulation.losses import MessageOf
 from simulation.memory_brokers import SiteBroker, application_queue
 from simulation.trace import Trace
@@ -41,6 +41,10 @@ class Applications:
         """Messages that a broker has lost for good, perhaps after some sites had got them."""
         self.moved: set[MessageOf] = set()
         """Messages destroyed, or taken once more by a broker: they may come behind later ones."""
+        self.invented: InvariantBroken | None = None
+        """Violation by the first message that arrived and that nobody had published."""
+        self._publish_all = False
+        """True once these applications publish, and nobody else does."""
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
@@ -50,6 +54,7 @@ class Applications:
 
     async def publish(self, broker: SiteBroker, wanted: load.Load, chance: random.Random) -> None:
         """Publish the whole load of the broker's site, at random times."""
+        self._publish_all = True
         site = broker.site
         origin = self._mesh.sites[site].cluster_id
         loop = asyncio.get_running_loop()
@@ -91,6 +96,11 @@ class Applications:
             one = load.arrived(message)
             exchange = exchange_of[queue]
             which = exchange, one.origin, one.number
+            if self._publish_all and one.number not in self.published[exchange][one.origin]:
+                # Another message may never come for that: a world need not wait for it.
+                self.invented = self.invented or InvariantBroken(
+                    f"I3 at {site}: {one.origin}/{one.number} was never published"
+                )
             if which in self._repeated and not one.path and which in self._seen[site]:
                 return  # published twice at its own site, where no mesh stands between
             self.arrived[exchange][site].append(one)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relay.packing.memory_egress import Returns
+from simulation.group_faults import deafen, forge, lose_datagrams, take_group_away
 from simulation.memory_brokers import BrokerSlot, Crossing, SiteBroker
 from simulation.node_faults import (
     expire_sessions,
@@ -22,7 +23,7 @@ from simulation.node_faults import (
     trouble_journal,
 )
 from simulation.simulated_node import SimulatedNode
-from simulation.topologies import simulated_mesh, topologies_for
+from simulation.topologies import GROUPED, simulated_mesh, topologies_for
 from simulation.world import LOOK_EVERY_S, World
 
 HEARTBEATS_S = 20.0
@@ -333,20 +334,24 @@ async def set_clock(world: World, chance: random.Random) -> None:
 
 
 async def change_mesh(world: World, chance: random.Random) -> None:
-    """Link the same sites otherwise; lanes may go or come back. Nodes see the change in turn."""
+    """Link the same sites otherwise; lanes may go or come back, and so may a group. Nodes see the
+    change in turn.
+    """
     sites = len(world.mesh.sites)
-    topology = chance.choice(topologies_for(sites))
+    had_group = world.group is not None
+    topologies = topologies_for(sites)
+    topology = chance.choice([*topologies, *([GROUPED] * len(topologies) if had_group else ())])
     seed = chance.randrange(1000)
     world.trace.add("change", "mesh", f"{topology} {seed}")
     slots = [site.slots for site in world.mesh.sites.values()]
-    mesh = simulated_mesh(topology, sites, len(world.mesh.exchanges), seed, slots=slots)
+    exchanges = len(world.mesh.exchanges)
+    mesh = simulated_mesh(topology, sites, exchanges, seed, slots=slots, signed=had_group)
     if world.first_mesh.lanes:
         lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
         max_rate = world.first_mesh.links[0].max_rate
         links = tuple(replace(link, max_rate=max_rate) for link in mesh.links)
         # An exchange stays in its lane: as a flow of another lane it would have another order.
-        exchanges = world.first_mesh.exchanges
-        mesh = replace(mesh, lanes=lanes, links=links, exchanges=exchanges)
+        mesh = replace(mesh, lanes=lanes, links=links, exchanges=world.first_mesh.exchanges)
         world.trace.add("lanes", "mesh", str(len(lanes)))
     world.change(mesh)
     most_s = chance.choice((0.1, 2.0, 30.0))
@@ -392,6 +397,10 @@ FAULTS: Mapping[str, Fault] = {
     "journal": Fault(trouble_journal),
     "split": Fault(split_broker, in_turns=False),
     "move": Fault(move_slot),
+    "lossy-group": Fault(lose_datagrams, doubt=False),
+    "deaf": Fault(deafen, doubt=False),
+    "no-group": Fault(take_group_away, doubt=False),
+    "forger": Fault(forge, doubt=False),
 }
 """Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
@@ -404,7 +413,9 @@ OF_NODES = ("takeover", "session", "ensemble", "journal", "split")
 """Faults of sites of several nodes; sites of one are spared."""
 OF_SHARED_SLOTS = ("move",)
 """Faults of sites whose nodes share several slots."""
-OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS)
+OF_GROUPS = ("lossy-group", "deaf", "no-group", "forger")
+"""Faults of a multicast group; worlds without one are spared."""
+OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS, *OF_GROUPS)
 TOGETHER = tuple(kind for kind in FAULTS if kind not in OTHERS)
 """Faults that may strike together."""
 
@@ -416,9 +427,10 @@ def kinds_of_nodes(nodes: int, slots: int = 1) -> tuple[str, ...]:
     return OF_NODES if slots == 1 else (*OF_NODES, *OF_SHARED_SLOTS)
 
 
-def all_kinds(nodes: int, slots: int = 1) -> tuple[str, ...]:
+def all_kinds(nodes: int, slots: int = 1, topology: str = "") -> tuple[str, ...]:
     """Return the faults that may strike together where sites have so many nodes and slots."""
-    return (*TOGETHER, *kinds_of_nodes(nodes, slots))
+    of_groups = OF_GROUPS if topology == GROUPED else ()
+    return (*TOGETHER, *kinds_of_nodes(nodes, slots), *of_groups)
 
 
 def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from federation.mesh import Exchange, Mesh
+from federation.mesh import Exchange, Mesh, SigningRule
 from federation.planning.log_spread import ALL_KEYS
 from federation.slots import ONE_SLOT
 from relay.batches.batch import BatchKind, BatchName
@@ -151,7 +151,8 @@ def observe_outage(
 
 def _in_memory(mesh: Mesh) -> Mesh:
     """Return the mesh with brokers that need no addresses or passwords, and without lanes, slots
-    and rates, which affect only order and time.
+    and rates, which affect only order and time; without signatures, whose keys are elsewhere; and
+    without a group, as if the links had to bring all.
     """
     return replace(
         mesh,
@@ -161,6 +162,8 @@ def _in_memory(mesh: Mesh) -> Mesh:
         },
         links=tuple(replace(link, via=None, max_rate=None) for link in mesh.links),
         lanes=(),
+        signing=SigningRule.NONE,
+        group=None,
     )
 
 

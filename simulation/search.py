@@ -12,10 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from relay.packing.memory_egress import Returns
-from simulation.faults import TOGETHER, Trouble, kinds_of_nodes, without_losses
+from simulation.faults import OF_GROUPS, TOGETHER, Trouble, kinds_of_nodes, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, ScenarioOutcome, run
-from simulation.topologies import FEWEST, topologies_for
+from simulation.topologies import FEWEST, GROUPED, topologies_for
 from simulation.world import silence
 
 SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
@@ -28,6 +28,8 @@ SHUFFLED = 0.2
 SHARED = 0.25
 """Share of the worlds of few sites whose sites have several nodes."""
 FEW = 4
+GROUPS = 0.1
+"""Share of the worlds of enough sites, of one slot each, that have a multicast group."""
 LATER = "freeze"
 """Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
@@ -72,6 +74,11 @@ def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scen
     if of_nodes := kinds_of_nodes(nodes, slots):
         more = apart.sample(of_nodes, apart.randint(1, len(of_nodes)))
         trouble = replace(trouble, kinds=(*kinds, *more))
+    apart = random.Random(f"group {seed}")
+    if slots == 1 and sites >= FEWEST[GROUPED] and apart.random() < GROUPS:
+        topology = GROUPED
+        more = apart.sample(OF_GROUPS, apart.randint(1, len(OF_GROUPS)))
+        trouble = replace(trouble, kinds=(*trouble.kinds, *more))
     return Scenario(
         seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes, slots
     )

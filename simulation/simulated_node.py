@@ -15,8 +15,10 @@ from dedup.journal.slot_copy import COPY, SlotCopy
 from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
+from federation.mesh import MulticastGroup
 from relay.cluster.site_entries import ClusterMember
 from relay.cluster.slot_turns import CopyProgress
+from relay.group.carrier import GroupCarrier, GroupUnreachable
 from relay.ledger.rows import LedgerRow
 from relay.links.uplink import Uplink
 from relay.log.memory_log import MemoryLog
@@ -115,6 +117,9 @@ class SimulatedNode:
         self.on_written: Callable[[], None] = lambda: None
         """Callback after each write of the node's state and each step of its broker."""
         self.is_stopping = False
+        self.join_group: Callable[[MulticastGroup, str], GroupCarrier] = _no_group
+        """Way of the node's processes into the mesh's group."""
+        self._carriers: list[GroupCarrier] = []
         self._book = book
         self._folder = folder
         self._chance = chance
@@ -147,6 +152,7 @@ class SimulatedNode:
         assert self._task is None, f"{self.name} runs already"
         self.lives += 1
         self._steps_left = None
+        self._carriers.clear()
         uplink = Uplink(self.clock.now)
         self._access = self._new_access(uplink)
         for slot in self.slots:
@@ -182,7 +188,14 @@ class SimulatedNode:
         if self._access is None:
             boot = f"boot {self._boots}"
             state = unshared(lambda folder: slot.store)
-            return Machine(self.clock, chance, chance.randbytes, lambda: boot, state)
+            return Machine(
+                self.clock,
+                chance,
+                chance.randbytes,
+                lambda: boot,
+                state,
+                join_group=self._join_group,
+            )
         progress = CopyProgress()
         return Machine(
             self.clock,
@@ -192,7 +205,13 @@ class SimulatedNode:
             self._access.state(slot.number, lambda folder: self._open_copy(slot), progress),
             shares_power=False,
             copy_report=progress.report,
+            join_group=self._join_group,
         )
+
+    def _join_group(self, group: MulticastGroup, interface: str) -> GroupCarrier:
+        carrier = self.join_group(group, interface)
+        self._carriers.append(carrier)
+        return carrier
 
     def _open_copy(self, slot: SimulatedSlot) -> SlotCopy:
         self._take_store(slot, slot.store.reopen())
@@ -380,6 +399,8 @@ class SimulatedNode:
             self._take_store(slot, store)
             assert slot.brokers is not None
             slot.brokers.kill()
+        for carrier in self._carriers:
+            carrier.close()
         if self._access is not None:
             self._access.die()
         self._process.is_dead = True
@@ -400,6 +421,10 @@ class SimulatedNode:
         if task is not None and task.done():
             task.result()
             raise RuntimeError(f"the node {self.name} ended by itself")
+
+
+def _no_group(group: MulticastGroup, interface: str) -> GroupCarrier:
+    raise GroupUnreachable("the world has no group")
 
 
 def _new_store(home: SimulatedSite) -> MemoryStore:

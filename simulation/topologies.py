@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
+from federation.multicast import LEAST_SITES
 from federation.slots import SlotMap
+from simulation.site_keys import GROUP_KEY_AT, private_key_at, public_key_of
 
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line", "random")
-FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
+GROUPED = "multicast"
+"""Topology with a multicast group; no seed that drew another one before draws this instead."""
+FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3, GROUPED: LEAST_SITES}
 """Least number of sites of each topology."""
 DENSE = 8
 """Most sites of a complete graph: a larger one has hundreds of links, and takes minutes."""
@@ -21,6 +25,10 @@ RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
 
 PLACED_ONE_IN = 3
 """Share of the sites of several slots that place an exchange, which else its name would place."""
+MOST_REPLAYERS = 4
+OUTSIDE_ONE_IN = 3
+"""Share of the groups that a site is not a member of, where enough others are."""
+GROUP_RATES = ("125KB/s", "2500KB/s", "125MB/s")
 
 
 class NoSuchMesh(ValueError):
@@ -28,7 +36,7 @@ class NoSuchMesh(ValueError):
 
 
 def topologies_for(sites: int) -> list[str]:
-    """Return the topologies that so many sites can have."""
+    """Return the topologies without a group that so many sites can have."""
     return [
         one for one in TOPOLOGIES if sites >= FEWEST[one] and (one != "complete" or sites <= DENSE)
     ]
@@ -56,12 +64,14 @@ def simulated_mesh(
     max_rate: str = "",
     *,
     slots: Sequence[SlotMap] = (),
+    signed: bool = False,
 ) -> Mesh:
     """Return a mesh of so many equal sites with so many exchanges. Raise NoSuchMesh.
 
-    `seed` is for `random` only: a tree with links across it, some of them one way. With a
-    `max_rate` links have a rate, and lanes, which the exchanges take in turn. `slots` are those of
-    each site; none: all have one.
+    `seed` is for `random`, a tree with links across it, some of them one way, and `multicast`, the
+    replayers of a group. With a `max_rate` links have a rate, and lanes, which the exchanges take
+    in turn. `slots` are those of each site; none: all have one. The sites of a group sign, and
+    others if `signed`; the first three of a group have one slot.
     """
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
@@ -74,6 +84,9 @@ def simulated_mesh(
     if max_rate:
         lines += [f"lanes: [{', '.join(LANES)}]", f"max_rate: {max_rate}"]
     parents: dict[str, str] = {}
+    outside: list[str] = []
+    if topology == GROUPED:
+        slots = [one if n >= LEAST_SITES else SlotMap() for n, one in enumerate(slots)]
     match topology:
         case "ring":
             lines += ["topology: ring", "both: true"]
@@ -90,17 +103,45 @@ def simulated_mesh(
         case "random":
             links = (f"{{from: {one}, to: {other}}}" for one, other in _random_links(names, seed))
             lines += ["topology: custom", f"links: [{', '.join(links)}]"]
+        case "multicast":
+            outside = [name for name, one in zip(names, slots, strict=False) if not one.is_whole]
+            group, more = _drawn_group([one for one in names if one not in outside], seed)
+            lines += [f"topology: {{multicast: {group}}}"]
+            outside += more
         case _:
-            raise NoSuchMesh(f"no topology {topology!r}: one of {', '.join(TOPOLOGIES)}")
+            raise NoSuchMesh(f"no topology {topology!r}: one of {', '.join(FEWEST)}")
+    is_signed = signed or topology == GROUPED
+    if is_signed:
+        lines += ["signing: ed25519", "batch_format: 2"]
     lines += ["sites:"]
     for number, name in enumerate(names):
         keys = [f"parent: {parents[name]}"] if name in parents else []
         keys += _slot_keys(slots[number]) if slots else []
+        keys += ["multicast: none"] if name in outside else []
+        if is_signed:
+            keys += [f"public_key: {public_key_of(name)}", f"private_key: {private_key_at(name)}"]
         lines += [f"  {name}: {{{', '.join(keys)}}}"]
     reading = parse_mesh("\n".join(lines).encode())
     if reading.mesh is None:
         raise NoSuchMesh("\n".join(map(str, reading.problems)))
     return reading.mesh
+
+
+def _drawn_group(names: Sequence[str], seed: int) -> tuple[str, list[str]]:
+    """Draw the group of a mesh, as a mesh file has it, and the sites that are no members."""
+    # Seeded by a string, so drawn otherwise than the world, which is seeded by the number.
+    chance = random.Random(f"group {seed}")
+    members = list(names)
+    if len(members) > LEAST_SITES and not chance.randrange(OUTSIDE_ONE_IN):
+        members.remove(chance.choice(members))
+    count = chance.randint(1, min(MOST_REPLAYERS, len(members)))
+    keys = (
+        "group: 239.192.7.1:7400",
+        f"key: {GROUP_KEY_AT}",
+        f"rate: {chance.choice(GROUP_RATES)}",
+        f"replayers: [{', '.join(chance.sample(members, count))}]",
+    )
+    return f"{{{', '.join(keys)}}}", [name for name in names if name not in members]
 
 
 def _exchange(number: int) -> str:

@@ -22,6 +22,7 @@ from relay.node.stages import Stages
 from relay.operator.gaps import accept
 from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
+from simulation.group_network import GroupNetwork
 from simulation.ledger_files import LedgerFiles
 from simulation.load import Load
 from simulation.losses import (
@@ -41,6 +42,7 @@ from simulation.simulated_node import (
     SimulatedSite,
     SimulatedSlot,
 )
+from simulation.site_keys import environ_of
 from simulation.site_servers import PACES, SiteServers
 from simulation.trace import Trace
 
@@ -78,7 +80,7 @@ class World:
         self._accepted: set[tuple[str, str, str]] = set()
         credentials = make_credentials(mesh)
         brokers = {site: PrivateBroker(1, 1, 1, vhost=site) for site in mesh.sites}
-        self.book = AddressBook(mesh, credentials, brokers, {})
+        self.book = AddressBook(mesh, credentials, brokers, environ_of(mesh))
         """Addresses of the mesh as its file is at present; nodes take the book up when they see it.
         """
         self.brokers = {
@@ -126,6 +128,8 @@ class World:
             for name in _names_of_nodes(site, nodes)
         }
         """Nodes by name; the only one of a site has the site's."""
+        self.group = self._group_network()
+        """Network of the group; None in a world without one."""
 
         self.positions = PositionChecks(
             mesh,
@@ -137,6 +141,14 @@ class World:
             node.on_written = partial(self._look_at_deliverer, node)
         for site, broker in self.brokers.items():
             broker.on_step(partial(_step, self.nodes_of(site)))
+
+    def _group_network(self) -> GroupNetwork | None:
+        if self.mesh.group is None:
+            return None
+        network = GroupNetwork(self.nodes, random.Random(self.chance.getrandbits(64)))
+        for node in self.nodes.values():
+            node.join_group = partial(network.join, node.name)
+        return network
 
     def nodes_of(self, site: str) -> list[SimulatedNode]:
         return [node for node in self.nodes.values() if node.home.name == site]
@@ -294,8 +306,10 @@ class World:
 
     def raise_if_broken(self) -> None:
         """Raise a violation of some step, or the error of a node that ended by itself."""
-        if self.positions.broken is not None:
-            raise self.positions.broken
+        in_group = None if self.group is None else self.group.broken
+        for broken in (self.applications.invented, self.positions.broken, in_group):
+            if broken is not None:
+                raise broken
         for node in self.nodes.values():
             if node.stopped_with is None or not node.stands_at_a_gap:
                 node.raise_if_ended()

@@ -33,8 +33,8 @@ class WorldOptions:
     topology: Annotated[
         str,
         typer.Option(
-            help="ring, one-way-ring, complete, tree, hub, line or random; any: the seed draws "
-            "it, and all of the following that is not given."
+            help="ring, one-way-ring, complete, tree, hub, line, random or multicast; any: the "
+            "seed draws it, and all of the following that is not given."
         ),
     ] = "ring"
     sites: Annotated[int | None, typer.Option(min=2, help="How many: 3 unless told.")] = None
@@ -135,11 +135,12 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
     from simulation.search import random_scenario
 
     slots, nodes = options.slots or 1, options.nodes or 1
-    kinds = None if options.faults is None else _kinds(options.faults, nodes, slots)
+    topology = options.topology
+    kinds = None if options.faults is None else _kinds(options.faults, nodes, slots, topology)
     without = _numbers(options.without)
     max_rate = None if options.max_rate is None else _rate(options.max_rate)
     returns = None if options.returns is None else _returns(options.returns)
-    first, is_drawn = options.seed, options.topology == "any"
+    first, is_drawn = options.seed, topology == "any"
     seeds = range(first, first + 1) if options.seeds is None else _range(options.seeds)
 
     def scenario(seed: int) -> Scenario:
@@ -148,9 +149,9 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             if is_drawn
             else Scenario(
                 seed,
-                options.topology,
+                topology,
                 load=Load(50),
-                trouble=Trouble(all_kinds(nodes, slots)),
+                trouble=Trouble(all_kinds(nodes, slots, topology)),
                 exchanges=2 * slots,
                 nodes=nodes,
                 slots=slots,
@@ -265,11 +266,12 @@ def _ranges(numbers: frozenset[int]) -> str:
     return ",".join(parts)
 
 
-def _kinds(text: str, nodes: int, slots: int) -> tuple[str, ...]:
-    from simulation.faults import FAULTS, LOSSES, OF_NODES, OF_SHARED_SLOTS, all_kinds
+def _kinds(text: str, nodes: int, slots: int, topology: str) -> tuple[str, ...]:
+    from simulation.faults import FAULTS, LOSSES, OF_GROUPS, OF_NODES, OF_SHARED_SLOTS, all_kinds
+    from simulation.topologies import GROUPED
 
     if text in ("all", "none"):
-        return all_kinds(nodes, slots) if text == "all" else ()
+        return all_kinds(nodes, slots, topology) if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
         exit_with(
@@ -282,6 +284,12 @@ def _kinds(text: str, nodes: int, slots: int) -> tuple[str, ...]:
     if nodes == 1 and (in_vain := [kind for kind in kinds if kind in OF_NODES]):
         exit_with(
             f"--faults: {in_vain[0]} strikes sites of several nodes: add --nodes 2", EXIT_USAGE
+        )
+    of_groups = [kind for kind in kinds if kind in OF_GROUPS]
+    if of_groups and topology not in (GROUPED, "any"):
+        exit_with(
+            f"--faults: {of_groups[0]} strikes a multicast group: add --topology {GROUPED}",
+            EXIT_USAGE,
         )
     shared = [kind for kind in kinds if kind in OF_SHARED_SLOTS]
     if shared and 1 in (nodes, slots):
@@ -319,7 +327,7 @@ def _faults_option(scenario: Scenario) -> str:
     from simulation.faults import all_kinds
 
     kinds = scenario.trouble.kinds
-    is_all = kinds == all_kinds(scenario.nodes, scenario.slots)
+    is_all = kinds == all_kinds(scenario.nodes, scenario.slots, scenario.topology)
     return "all" if is_all else ",".join(kinds) or "none"
 
 

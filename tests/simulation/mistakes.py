@@ -42,6 +42,7 @@ class Mistake:
 OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --seconds 20"
 OF_SLOTS = "--slots 3 --faults none --messages 20 --seconds 5"
 OF_THREE = "--nodes 3 --faults takeover,journal --every 0.7 --messages 100 --seconds 30"
+OF_GROUPS = "--topology multicast --faults lossy-group,deaf --every 1 --messages 40 --seconds 20"
 
 MISTAKES = (
     Mistake(
@@ -484,5 +485,74 @@ MISTAKES = (
         OF_SLOTS,
         3,
         "I2 at",
+    ),
+    Mistake(
+        "append out of turn",
+        "relay/group/receiver.py",
+        """\
+            actions = self._advance(followed)
+        self._keep_within_bounds(followed)
+""",
+        """\
+            actions = self._advance(followed)
+        if followed.next is not None and number in followed.frames:
+            actions.append(AppendFrame(followed.stream, number, name, batch))
+        self._keep_within_bounds(followed)
+""",
+        OF_GROUPS,
+        1,
+        "I5 at",
+    ),
+    Mistake(
+        "HAVE before the confirm",
+        "relay/group/group_task.py",
+        """\
+                appending = self._parts.writer.append_nowait(ours, passed_on)
+""",
+        """\
+                self._parts.on_there(header.name, True)
+                appending = self._parts.writer.append_nowait(ours, passed_on)
+""",
+        "--topology multicast --faults disk,log --every 1 --messages 40 --seconds 20",
+        1,
+        "I8: the link",
+    ),
+    Mistake(
+        "epoch of a stream used again",
+        "relay/group/group_task.py",
+        """\
+            site_id(parts.own), new_epoch(clock.wall_ms(), parts.random_bytes(_EPOCH_BYTES))
+""",
+        """\
+            site_id(parts.own), new_epoch(0, bytes(_EPOCH_BYTES))
+""",
+        "--topology multicast --faults kill,no-group --every 2 --messages 20 --seconds 20",
+        1,
+        "I9: two datagrams",
+    ),
+    Mistake(
+        "no signature check",
+        "relay/group/group_task.py",
+        """\
+            parts.check(header, memoryview(batch))
+""",
+        "",
+        "--topology multicast --faults forger --every 3 --messages 40 --seconds 20",
+        1,
+        "I3 at",
+    ),
+    Mistake(
+        "flow split between group and link",
+        "relay/node/multicast.py",
+        """\
+            return header.kind is not BatchKind.CANARY and lanes.get(series.exchange) == series.lane
+""",
+        """\
+            goes = lanes.get(series.exchange) == series.lane and header.name.sequence % 3 > 0
+            return header.kind is not BatchKind.CANARY and goes
+""",
+        OF_GROUPS,
+        1,
+        "I5 at",
     ),
 )

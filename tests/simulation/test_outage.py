@@ -10,6 +10,7 @@ from federation.mesh import Mesh
 from federation.slots import SlotMap
 from relay.links.forwarding import Forwarding, ForwardingDecision
 from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, observe_outage
+from simulation.topologies import GROUPED, simulated_mesh
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
 
 RING = """\
@@ -50,6 +51,19 @@ def test_slots_do_not_change_what_an_outage_costs() -> None:
     cut = {name: replace(site, slots=SlotMap(2)) for name, site in whole.sites.items()}
     seen = watched(replace(whole, sites=cut), "b-c", "c-b")
     assert seen == watched(whole, "b-c", "c-b")
+
+
+def test_a_mesh_with_a_group_is_watched_without_its_keys_as_if_links_brought_all() -> None:
+    mesh = simulated_mesh(GROUPED, 3, 1)
+    keyless = {
+        name: replace(site, private_key="file:nowhere.pem") for name, site in mesh.sites.items()
+    }
+    cut = [link.name for link in mesh.links if "site01" in link.name]
+    seen = watched(replace(mesh, sites=keyless), *cut)
+    lacking = {flow.origin for flow in seen.lacking["site01"]}
+    assert lacking == {"site02", "site03"}
+    assert seen.gaps == ()
+    assert not any(seen.lost.values())
 
 
 def test_one_way_of_a_line_is_a_failure_of_its_own() -> None:
