@@ -19,9 +19,9 @@ from isthmus.brokers.installation import find_installation
 from isthmus.display import status_line
 from tests.chaos import report
 from tests.chaos.run import run
-from tests.chaos.schedule import KINDS, SHARED_SITE, USUAL, draw
+from tests.chaos.schedule import KINDS, SHARED_SITE, draw, kinds_of
 from tests.chaos.timeline import Sample
-from tests.chaos.world import GRAPHS, SITES
+from tests.chaos.world import ALL_GRAPHS, GRAPHS, GROUP, SITES
 
 DEFAULT_OUT = Path(".isthmus/chaos")
 
@@ -29,12 +29,14 @@ DEFAULT_OUT = Path(".isthmus/chaos")
 def main(words: list[str] | None = None) -> int:
     arguments = _arguments().parse_args(words)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    usual = KINDS if arguments.nodes else USUAL
+    graph = arguments.graph or list(GRAPHS)[arguments.seed % len(GRAPHS)]
+    usual = kinds_of(nodes=arguments.nodes, group=graph == GROUP)
     kinds = [kind for kind in arguments.kinds or usual if kind not in arguments.without]
     if not arguments.nodes and (in_vain := [kind for kind in kinds if KINDS[kind].of_nodes]):
         _arguments().error(f"{', '.join(in_vain)} need --nodes")
-    graph = arguments.graph or list(GRAPHS)[arguments.seed % len(GRAPHS)]
-    schedule = draw(arguments.seed, arguments.minutes * 60, SITES, GRAPHS[graph], kinds)
+    if graph != GROUP and (in_vain := [kind for kind in kinds if KINDS[kind].of_group]):
+        _arguments().error(f"{', '.join(in_vain)} need --graph {GROUP}")
+    schedule = draw(arguments.seed, arguments.minutes * 60, SITES, ALL_GRAPHS[graph], kinds)
     for fault in schedule:
         console.print(str(fault))
     if arguments.schedule:
@@ -82,7 +84,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=10.0, help="of faults")
     parser.add_argument("--seed", type=int, default=1, help="decides which, where and when")
     parser.add_argument("--rate", type=float, default=24.0, help="messages a second, each site")
-    parser.add_argument("--graph", choices=list(GRAPHS), help="by turns, if not given")
+    parser.add_argument(
+        "--graph", choices=list(ALL_GRAPHS), help="ring and line by turns, if not given"
+    )
     parser.add_argument("--kinds", type=_kinds, metavar="A,B", help=", ".join(KINDS))
     parser.add_argument("--nodes", action="store_true", help=f"two nodes at {SHARED_SITE}")
     parser.add_argument("--without", type=_kinds, default=[], metavar="A,B", help="all but these")

@@ -110,6 +110,15 @@ async def hang_broker(world: World, fault: Fault) -> AsyncIterator[None]:
     broker.resume()
 
 
+@contextlib.asynccontextmanager
+async def deaf(world: World, fault: Fault) -> AsyncIterator[None]:
+    """Nothing comes to the site by the group."""
+    assert world.network is not None
+    world.network.set_deaf(world.interface(fault.where))
+    yield
+    world.network.set_hearing(world.interface(fault.where))
+
+
 def on_lines(harm: Callable[[ProxiedLine, ProxiedLine, str], None]) -> Strike:
     """A fault of both lines of a pair; healed, they are as they were."""
 
@@ -294,6 +303,7 @@ STRIKES: Mapping[str, Strike] = {
     "hang-zookeeper": hang_server(lambda servers: servers.zookeeper_pid),
     "hang-cassandra": hang_server(lambda servers: servers.cassandra_pid),
     "kill-cassandra": kill_cassandra,
+    "deaf": deaf,
     "kill-node": kill_node,
     "hang-node": hang_node,
     "kill-broker": kill_broker,

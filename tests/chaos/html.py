@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, S
 
 from tests.chaos import chart
 from tests.chaos.outcome import Outcome
-from tests.chaos.world import GRAPHS, SITES
+from tests.chaos.world import ALL_GRAPHS, SITES
 
 COUNTS = ("confirmed", "refused", "indeterminate")
 
@@ -32,7 +32,9 @@ def page(outcome: Outcome, seed: int, command: str) -> str:
             sentence=_sentence(outcome),
             facts=_facts(outcome),
             ticks=scale.ticks(),
-            rows=list(chart.rows(SITES, GRAPHS[outcome.graph], strikes, timeline.samples, scale)),
+            rows=list(
+                chart.rows(SITES, ALL_GRAPHS[outcome.graph], strikes, timeline.samples, scale)
+            ),
             most=most,
             curves=[(site, chart.curves(site, timeline.samples, scale, most)) for site in SITES],
             healed=scale.at(healed_s),

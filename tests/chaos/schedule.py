@@ -32,6 +32,8 @@ class Kind:
     """Publishes to the site's exchanges may be left in doubt: flagged copies may come."""
     of_nodes: bool = False
     """Only for SHARED_SITE, where that has several nodes."""
+    of_group: bool = False
+    """Only in a mesh with a multicast group."""
 
 
 EXCHANGE = "orders"
@@ -65,10 +67,19 @@ KINDS: Mapping[str, Kind] = {
     "hang-zookeeper": Kind("site", 5.0, 40.0, rest_s=5.0, of_nodes=True),
     "hang-cassandra": Kind("site", 1.0, 30.0, rest_s=5.0, of_nodes=True),
     "kill-cassandra": Kind("site", 0.5, 8.0, rest_s=5.0, of_nodes=True),
+    "deaf": Kind("site", 3.0, 40.0, of_group=True),
 }
-USUAL = tuple(name for name, kind in KINDS.items() if not kind.of_nodes)
-"""Kinds of runs whose sites have one node each."""
 """`hang` is longer than every time-out: links miss each other after 15 s, brokers after 20 s."""
+
+
+def kinds_of(*, nodes: bool = False, group: bool = False) -> tuple[str, ...]:
+    """Return the kinds of runs where SHARED_SITE has several nodes, and the mesh a group."""
+    return tuple(
+        name for name, kind in KINDS.items() if nodes >= kind.of_nodes and group >= kind.of_group
+    )
+
+
+USUAL = kinds_of()
 
 BETWEEN_S = (1.0, 6.0)
 """From the beginning of a fault to that of the next."""

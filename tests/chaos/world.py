@@ -12,13 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from federation.group_key import new_group_key
 from isthmus.brokers.installation import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from tests.chaos.schedule import EXCHANGE, SHARED_SITE
 from tests.chaos.shared_servers import NODES, SharedServers
+from tests.group_network import GroupNetwork, free_udp_port, group_network
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.test_kills import QUEUES_SETTLE_S
+from tests.journeys.test_signed_mesh import keys
 from tests.journeys.traffic import TrafficSink
 from tests.live_brokers import START_WITHIN_S, discard, local_broker, own_vhost
 from wan_proxy import LAN, ProxiedLine, WanProxy
@@ -30,6 +33,14 @@ GRAPHS = {
 }
 """Pairs of sites that are linked both ways. A ring always has another way; in a line each log and
 each link is the only one that what is behind it may come by."""
+REPLAYERS = SITES[:2]
+GROUP = "group"
+ALL_GRAPHS = {
+    **GRAPHS,
+    GROUP: (REPLAYERS, *((one, other) for one in REPLAYERS for other in SITES[2:])),
+}
+"""Besides, a multicast group of all sites before the links with two replayers. Its network has to
+be made by root."""
 WITNESS, VICTIM = "sink.orders", "victim.orders"
 """Two queues a site, bound alike. Faults strike the second; the first says what it was given."""
 VICTIM_ARGUMENTS = {"x-overflow": "reject-publish"}
@@ -53,10 +64,17 @@ class World:
     struck: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By site: how many messages the witness had had before and after each time that the victim
     lost all it had, or was away."""
+    network: GroupNetwork | None = None
+    """Network of the group, if the mesh has one."""
     servers: SharedServers | None = None
     """Servers that the nodes of SHARED_SITE share; None: each site has one node."""
     ended: list[str] = field(default_factory=list)
     """Nodes that ended of their own accord, and how."""
+
+    def interface(self, site: str) -> str:
+        """Address of the site in the network of the group."""
+        assert self.network is not None
+        return list(self.network.addresses.values())[SITES.index(site)]
 
     def nodes(self, site: str) -> list[str]:
         """Names of the site's node processes."""
@@ -131,13 +149,18 @@ async def standing(
             "topology": "custom",
             "exchanges": [{"name": EXCHANGE, "retry": NEVER_GIVES_UP}],
         }
+        network = None
+        if graph == GROUP:
+            network = made.enter_context(group_network(len(SITES)))
+            document |= group_document(folder, network)
         servers = None
         if several_nodes:
             servers = await made.enter_async_context(SharedServers.started(folder / "servers"))
-            document["sites"] = {**{site: {} for site in SITES}, SHARED_SITE: servers.keys}
+            document.setdefault("sites", {site: {} for site in SITES})
+            document["sites"][SHARED_SITE] |= servers.keys
         mesh = LiveMesh(folder, document, vhosts)
         made.push_async_callback(mesh.close)
-        for here, there in GRAPHS[graph]:
+        for here, there in ALL_GRAPHS[graph]:
             await mesh.go_over(proxy, here, there, LAN)
             await mesh.go_over(proxy, there, here, LAN)
         await mesh.prepare()
@@ -153,7 +176,34 @@ async def standing(
         load.begin()
         await settled
         struck: dict[str, list[tuple[int, int]]] = {site: [] for site in SITES}
-        yield World(mesh, load, graph == "ring", victims, struck, servers)
+        yield World(mesh, load, graph != "line", victims, struck, network=network, servers=servers)
+
+
+def group_document(folder: Path, network: GroupNetwork) -> dict[str, Any]:
+    """Keys of a mesh file with a group of all sites, each at its interface."""
+    key = folder / "group.key"
+    key.write_text(new_group_key())
+    multicast = {
+        "group": f"239.192.7.2:{free_udp_port()}",
+        "key": f"file:{key}",
+        "rate": "20MB/s",
+        "replayers": list(REPLAYERS),
+    }
+    addresses = zip(SITES, network.addresses.values(), strict=True)
+    return {
+        "topology": {"multicast": multicast},
+        "links": [
+            # As the topology has it: a line has to know where the link meets.
+            {"from": replayer, "to": other, "dial": "from"}
+            for replayer in REPLAYERS
+            for other in SITES[len(REPLAYERS) :]
+        ],
+        "batch_format": 2,
+        "signing": "ed25519",
+        "sites": {
+            site: keys(folder, site, site) | {"multicast": address} for site, address in addresses
+        },
+    }
 
 
 async def _victims(mesh: LiveMesh) -> dict[str, TrafficSink]:
