@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,8 @@ async def _quick(options: argparse.Namespace, installation: RabbitMQInstallation
 def main() -> int:
     """Return 0 however slow; 2 when something could not be measured."""
     options = _arguments()
+    # As by Ctrl-C: servers, processes and network namespaces are ended in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         installation = find_installation(options.rabbitmq)
         run_rows = _quick if options.quick else _all
