@@ -32,7 +32,9 @@ NODES_AT_MOST = 8
 QUICKEST_SITES = 4
 """Sites of which the delays are judged: of more the deliveries alone take two cores."""
 ROUNDS = 1
-"""Rounds of each case: all of them take a quarter of an hour."""
+"""Rounds of each case whose bytes are judged: all of them take a quarter of an hour."""
+FAST_ROUNDS = 3
+"""Rounds of each case whose delays are judged, which what else a machine does moves."""
 NORM_PER_SECOND = 10.0
 """Objects that NORM sends a second, whose programs two cores carry at any number of sites."""
 _WARM_UP = 20
@@ -186,7 +188,8 @@ async def _shape(
     async with _loaded(setting, network, shape, spread) as load:
         for loss in losses:
             network.lose(loss)
-            rounds = [await load.carry(spread) for _ in range(ROUNDS)]
+            count = FAST_ROUNDS if fast else ROUNDS
+            rounds = [await load.carry(spread) for _ in range(count)]
             name = case_name(shape.kind, shape.sites, loss, fast.per_second if fast else 0.0)
             found.table[name] = row_of(rounds, spread.payload)
             _say(setting, found, name)
