@@ -1,4 +1,4 @@
-"""What `isthmus doctor` finds of a site's membership in the mesh's multicast group."""
+"""Findings of `isthmus doctor` about a site's membership in the mesh's multicast group."""
 
 from __future__ import annotations
 

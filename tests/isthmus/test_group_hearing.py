@@ -1,4 +1,4 @@
-"""What `isthmus status` says of a multicast group, by what its sites report."""
+"""Notes of `isthmus status` about a multicast group, by the reports of its sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees of a multicast group with a site that does not hear the others."""
+"""Show to an operator that a site of a multicast group does not hear the others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TO_LIMA = "nothing of paris, sydney, tokyo has come by the multicast group to li
 
 
 def is_told(told: dict[str, Any]) -> bool:
-    """Whether status names all pairs."""
+    """Return True if status names all pairs."""
     return all(any(note.startswith(one) for note in told["notes"]) for one in (OF_LIMA, TO_LIMA))
 
 
 async def findings(mesh: LiveMesh) -> dict[str, Finding]:
-    """What doctor finds of each site's membership."""
+    """Return the findings of doctor about each site's membership."""
     found = await examine(mesh.book, SITES, mesh.state)
     return {one.site: one for one in found if one.subject == "multicast"}
 

@@ -68,7 +68,7 @@ async def under_load(mesh: LiveMesh, load: LoadFactory) -> Load:
 
 
 async def groups(mesh: LiveMesh) -> dict[str, dict[str, Any]]:
-    """What each site reports of the group."""
+    """Return the figures of the group that each site reports."""
     sites = (await mesh.status())["sites"]
     return {name: site.get("group", {}) for name, site in sites.items()}
 

@@ -69,7 +69,7 @@ class LinkWorld:
         self.saved: bytes | None = None
         self.sender_formats = self.receiver_formats = KNOWN
         self.comes_otherwise: Callable[[BatchHeader], bool] = lambda header: True
-        """Whether the receiver may get a batch otherwise."""
+        """Return True if the receiver may get a batch otherwise."""
         self.members: dict[str, bytes] = {}
         """Revision -> its sites, as the sender knows them."""
         self.check: Callable[[BatchHeader, memoryview], None] = lambda header, batch: None

@@ -51,7 +51,7 @@ def test_three_sites_of_a_group_have_one_slot() -> None:
 
 
 def _brought(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> Counter[str]:
-    """What all members have counted together, in all their lives."""
+    """Return the counts of all members together, in all their lives."""
     tasks: list[GroupTask] = []
     begin = GroupTask.__init__
 

@@ -78,7 +78,7 @@ class GroupWorld:
         self.lives = 0
         self.links_brought: list[str] = []
         self.is_lost: Callable[[str, str, GroupMessage], bool] = self._is_lost
-        """Whether a datagram from a site to another is lost."""
+        """Return True if a datagram from a site to another is lost."""
         self._events: list[tuple[float, int, str, Received | str | None]] = []
         self._order = itertools.count()
         for name in names:

@@ -1,4 +1,4 @@
-"""What a site hears of the others of its group, in figures."""
+"""Figures of the datagrams that a site hears of the others of its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site keeps to answer for frames that others lack."""
+"""Frames that a site keeps, and its answers for those that others lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node reports of its membership in the mesh's multicast group, and its metrics."""
+"""Report of a node on its membership in the mesh's multicast group, and its metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "multicast.md"
 
 @dataclass
 class Membership:
-    """What of a `GroupTask` is reported."""
+    """Part of a `GroupTask` that is reported."""
 
     reason: str = ""
     member: GroupMember | None = None
