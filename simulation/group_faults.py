@@ -52,8 +52,8 @@ async def take_group_away(world: World, chance: random.Random) -> None:
 async def forge(world: World, chance: random.Random) -> None:
     """Let a member of the group send frames in the names of others, badly signed."""
     group = world.group
-    if group is None or not group.is_there:
-        return
+    if group is None or not group.is_there or world.mesh.group is None:
+        return  # a change of the mesh file may have ended the group
     world.trace.add("forger", "mesh")
     forger = Forger(world.mesh, group, chance)
     await asyncio.sleep(chance.uniform(1.0, 30.0))

@@ -133,6 +133,12 @@ def test_a_group_that_comes_and_goes_with_the_mesh_file_does_not() -> None:
     assert outcome.trace.counts["change"]
 
 
+def test_nobody_forges_in_a_group_that_a_change_has_ended() -> None:
+    outcome = run(Scenario(1, GROUPED, 4, LOAD, Trouble(("change", "forger"), 2.0)))
+    assert outcome.broken == ""
+    assert outcome.trace.counts["change"]
+
+
 def test_no_two_datagrams_are_sealed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_task, "new_epoch", lambda wall_ms, random: bytes(16))
     outcome = run(Scenario(1, GROUPED, 3, LOAD, Trouble(("no-group",), 3.0)))
