@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
+.PHONY: help network-tools group-tools setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -65,17 +65,26 @@ test: setup-audit check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
-test-slow: setup-audit chroot cluster-parts
+test-slow: setup-audit chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
 # What a site of several nodes runs on.
 cluster-parts: setup
 	@scripts/setup-cluster-parts.sh
 
+# Networks that tests of a multicast group make, as root.
+network-tools:
+	@command -v ip >/dev/null && command -v bridge >/dev/null || scripts/install-packages.sh iproute2
+
+# What the benchmark of a group loses datagrams by, and NORM beside the group.
+group-tools: network-tools
+	@command -v nft >/dev/null && command -v g++ >/dev/null && dpkg-query -W libnorm-dev >/dev/null 2>&1 || \
+		scripts/install-packages.sh nftables g++ libnorm-dev
+
 # On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
 # differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
 # release should change.
-test-long: setup-audit chroot cluster-parts
+test-long: setup-audit chroot cluster-parts network-tools
 	@ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || scripts/install-packages.sh libfaketime
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ
@@ -104,11 +113,11 @@ simulate: setup
 
 MINUTES ?= 10
 SEED ?= 1
-chaos: setup chroot
+chaos: setup chroot network-tools
 	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(BROKER),--rabbitmq "$(BROKER)") $(OPTIONS)
 
 # Rows that have a result of this commit are not run again, unless they are named.
-bench: setup chroot
+bench: setup chroot $(if $(filter multicast,$(ROW)),group-tools)
 	$(PYTHON_TOOL) benchmarks.compare $(ROW) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(QUICK),--quick --json build/bench-quick.json) $(if $(BROKER),--rabbitmq "$(BROKER)")
 

@@ -30,7 +30,7 @@ the rows over slow lines are what a mesh is for.
     make bench RABBITMQ=4.3               # the same on 4.3
     make bench ROW=ring4 ROUNDS=5         # one row; a run that was ended goes on where it was
     make bench ROW=others-line20-json     # NATS and MirrorMaker; fetches them with Go and Maven
-    make bench ROW=multicast              # a group, and NORM: as root; it says what it needs
+    make bench ROW=multicast              # a group, and NORM: as root
     make bench QUICK=1                    # some rows, short, beside the committed ratios
     make bench-report                     # this page and its charts
     python -m benchmarks.compare --amount barrier=1e6,1e7 --amount long=5 barrier long
