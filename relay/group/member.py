@@ -106,6 +106,7 @@ class GroupMember:
                 asked = self._repairer.on_nack(message, sender.publisher, now)
                 if message.stream == self._own:
                     self._pace.asked(sender.publisher, asked)
+                    self._publisher.on_nack(message)
                 self.receiver.on_nack(message, now)
         return []
 

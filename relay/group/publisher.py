@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 
-from relay.group.datagram import NO_FRAME, FramePiece, GroupPulse, GroupStream
+from relay.group.datagram import NO_FRAME, FramePiece, GroupPulse, GroupStream, Nack
+from relay.group.parity_ahead import ParityAhead
 from relay.group.pieces import split
 from relay.group.repairer import Repairer
 from relay.group.settings import GroupSettings
@@ -68,6 +69,7 @@ class GroupPublisher:
         self._stream = stream
         self._settings = settings
         self._repairer = repairer
+        self._ahead = ParityAhead()
         self._before = before
         self._next = 0
         self._names: deque[str] = deque()
@@ -103,7 +105,14 @@ class GroupPublisher:
         for index, data in enumerate(pieces):
             piece = FramePiece(self._stream, number, index, len(pieces), len(frame), data)
             self._waiting.append(piece)
-        self.waiting_bytes += len(pieces) * len(pieces[0])
+        ahead = self._ahead.for_frame(number, len(pieces))
+        self._waiting += self._repairer.unasked(self._stream, number, ahead)
+        self.waiting_bytes += (len(pieces) + ahead) * len(pieces[0])
+
+    def on_nack(self, nack: Nack) -> None:
+        """Note what a site lacks of the stream."""
+        for number, missing in nack.asked:
+            self._ahead.asked(number, missing)
 
     def _falls_behind(self, rate: float) -> bool:
         """Return True while so much waits that links bring it sooner. Then half of that is let out

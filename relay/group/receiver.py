@@ -29,6 +29,8 @@ from relay.group.settings import GroupSettings
 
 _ALL_PIECES = 255
 _MARKS = 32
+_PARITY_WAIT = 0.4
+"""Part of the longest wait before a NACK for which further parity is waited for."""
 _LOOKS_AGAIN_S = 0.05
 """Time between two looks whether the log has what a lost stream's frames stand behind."""
 
@@ -94,6 +96,8 @@ class _Wanted:
 
     due: float
     unanswered: int = 0
+    is_asked_for: bool = False
+    """True since this site, or another that it heard, has asked for the frame."""
 
 
 @dataclass(slots=True)
@@ -213,8 +217,7 @@ class GroupReceiver:
         if (wanted := followed.wanted.get(number)) is not None:
             wanted.unanswered = 0
             if piece.piece >= frame.count:
-                # An answer: what it leaves missing was lost on the way, and need not wait for one.
-                self._ask(wanted, now + (1 + self._random()) * self._settings.nack_wait_s)
+                self._await_parity(wanted, now)
         # Pieces come in the order of numbers, nearly: an earlier frame has lost some.
         self._reached(followed, number - 1, now)
         if len(frame.pieces) >= frame.count:
@@ -246,6 +249,7 @@ class GroupReceiver:
             if wanted is None or (self._on_frame is not None and not wanted.unanswered):
                 continue  # a replayer asks once in any case, so that nobody waits for its answer
             if followed.missing(number) <= missing:
+                wanted.is_asked_for = True
                 self._ask(wanted, self._again_at(now))
 
     def failed(self, append: AppendFrame) -> None:
@@ -458,6 +462,16 @@ class GroupReceiver:
         wanted.due = due
         self._asks_at = min(self._asks_at, due)
 
+    def _await_parity(self, wanted: _Wanted, now: float) -> None:
+        """Choose when to ask for what a parity piece has left missing."""
+        nack_wait_s = self._settings.nack_wait_s
+        if wanted.is_asked_for:
+            # An answer: what it leaves missing was lost on the way, and need not wait for one.
+            self._ask(wanted, now + (1 + self._random()) * nack_wait_s)
+        else:
+            # Ahead of any NACK: more of it may be on its way.
+            self._ask(wanted, max(wanted.due, now + _PARITY_WAIT * nack_wait_s))
+
     def _again_at(self, now: float, unanswered: int = 0) -> float:
         """Return when to ask again: later each time, since an answer may have a long way, and the
         last rank's comes when others have had their time.
@@ -476,6 +490,7 @@ class GroupReceiver:
                 return []
             self._ask(wanted, self._again_at(now, wanted.unanswered))
             wanted.unanswered += 1
+            wanted.is_asked_for = True
         asked = tuple((number, followed.missing(number)) for number in due)
         self.counters["nacks"] += len(due) > 0
         return [

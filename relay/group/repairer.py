@@ -50,14 +50,18 @@ class _SentFrame:
         the pieces themselves while all are wanted, or more than there is parity for.
         """
         count = len(self.pieces)
-        there = MOST_PIECES - count
-        if asked.wanted >= min(count, there + 1):
+        if asked.wanted >= min(count, MOST_PIECES - count + 1):
             asked.whole += 1
             return asked.whole - 1
+        return self.next_parity()
+
+    def next_parity(self) -> int:
+        """Return the index of parity that was not sent lately."""
+        there = MOST_PIECES - len(self.pieces)
         self.parity_sent += 1
         # Two that answer for one frame are not to send the same.
         first = self.rank * there // _MOST_ANSWER
-        return count + (first + self.parity_sent - 1) % there
+        return len(self.pieces) + (first + self.parity_sent - 1) % there
 
 
 @dataclass(slots=True)
@@ -98,6 +102,12 @@ class Repairer:
             self._kept_bytes -= dropped.nbytes
             self._asked.pop(name, None)
 
+    def unasked(self, stream: GroupStream, number: int, count: int) -> Iterator[FramePiece]:
+        """Yield so many parity pieces of a frame that is kept, which no site has asked for."""
+        frame = self._frames[_FrameName(stream, number)]
+        for _ in range(count):
+            yield _piece_of(_FrameName(stream, number), frame, frame.next_parity())
+
     def on_nack(self, nack: Nack, site: bytes, now: float) -> int:
         """Note what a site lacks; return the bytes of these pieces, of frames that are kept. What
         the site asks for again counts once: the answer may be on its way.
@@ -116,7 +126,9 @@ class Repairer:
             due = now + self._settings.gather_s + have * self._settings.rank_wait_s
             asked = self._asked.setdefault(name, _Asked(0, due))
             asked.due = min(asked.due, due)
-            asked.wanted = max(asked.wanted, wanted)
+            # One to spare: an answer may get lost as well, and the next comes a round trip later.
+            spare = int(wanted < len(frame.pieces))
+            asked.wanted = max(asked.wanted, wanted + spare)
         return nbytes
 
     def heard(self, piece: FramePiece) -> None:
@@ -134,17 +146,21 @@ class Repairer:
             if not may_send():
                 return
             frame = self._frames[name]
-            count = len(frame.pieces)
             # One by one: parity is much work, and the pace lets few go at a time.
             while asked.wanted > 0:
                 if not may_send():
                     return
                 index = frame.next_index(asked)
                 asked.wanted -= 1
-                (data,) = parity(frame.pieces, [index])
-                yield FramePiece(name.stream, name.number, index, count, frame.size, data)
+                yield _piece_of(name, frame, index)
             del self._asked[name]
 
     def wakeup(self) -> float | None:
         """Return the time at which the next answer is due, or None."""
         return min((asked.due for asked in self._asked.values()), default=None)
+
+
+def _piece_of(name: _FrameName, frame: _SentFrame, index: int) -> FramePiece:
+    """Return the piece of a frame with an index: of parity, or of the frame itself."""
+    (data,) = parity(frame.pieces, [index])
+    return FramePiece(name.stream, name.number, index, len(frame.pieces), frame.size, data)

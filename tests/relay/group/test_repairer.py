@@ -71,10 +71,10 @@ def test_no_more_parity_is_made_than_goes_out(monkeypatch: pytest.MonkeyPatch) -
     repairer.keep(STREAM, 0, [bytes(100)] * 100, 10_000)
     repairer.on_nack(Nack(STREAM, ((0, 60),)), b"lima", 0.0)
     sent = 0
-    room = iter([True, True, True, False] * 30)
-    while sent < 60:
+    room = iter([True, True, True, False] * 40)
+    while sent < 61:
         sent += len(list(repairer.due(1.0, lambda: next(room))))
-    assert len(made) == len(set(made)) == 60
+    assert len(made) == len(set(made)) == 61
 
 
 def test_frames_beyond_a_number_are_not_answered_at_a_time() -> None:
@@ -91,9 +91,19 @@ def test_sites_that_answer_for_one_frame_send_different_parity() -> None:
         before = [site_id(f"replayer{number}") for number in range(rank)]
         repairer = Repairer(GroupSettings(rate=1e6), lambda stream, before=before: before)
         repairer.keep(STREAM, 0, [bytes(10)] * MOST_WHOLE, 10 * MOST_WHOLE)
-        repairer.on_nack(Nack(STREAM, ((0, 12),)), LIMA, 0.0)
+        sent += [piece.piece for piece in repairer.unasked(STREAM, 0, 3)]
+        repairer.on_nack(Nack(STREAM, ((0, 9),)), LIMA, 0.0)
         sent += [piece.piece for piece in repairer.due(1.0, lambda: True)]
-    assert len(sent) == len(set(sent)) == 60
+    assert len(sent) == len(set(sent)) == 5 * (3 + 9 + 1)
+
+
+@pytest.mark.parametrize(("missing", "answered"), [(1, 2), (19, 20), (20, 20), (255, 20)])
+def test_an_answer_has_a_piece_to_spare_unless_it_has_all(missing: int, answered: int) -> None:
+    repairer = Repairer(GroupSettings(rate=1e6), lambda stream: ())
+    repairer.keep(STREAM, 0, [bytes(10)] * 20, 200)
+    for site in (LIMA, OSLO):
+        repairer.on_nack(Nack(STREAM, ((0, missing),)), site, 0.0)
+    assert len(list(repairer.due(1.0, lambda: True))) == answered
 
 
 def test_a_site_waits_for_those_of_a_lower_rank_unless_they_lack_the_frame_as_well() -> None:
