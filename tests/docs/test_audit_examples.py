@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def unit(name: str) -> configparser.ConfigParser:
-    found = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    found = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=False)
     found.optionxform = str  # type: ignore[assignment,method-assign]
     found.read(EXAMPLES / "systemd" / name)
     return found

@@ -1,21 +1,27 @@
-"""The unit for systemd calls the command as it is."""
+"""The units for systemd call the command as it is, and give nodes no more than they need."""
 
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 import typer
 
 from isthmus.cli import app
 from isthmus.options import EXIT_STOPPED, EXIT_USAGE
 
-UNIT = Path(__file__).parents[2] / "examples" / "systemd" / "isthmus@.service"
+UNITS = Path(__file__).parents[2] / "examples" / "systemd"
+UNIT = UNITS / "isthmus@.service"
+MOST_EXPOSED = 3.0
 
 
 def service() -> configparser.SectionProxy:
-    unit = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    unit = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(UNIT)
     return unit["Service"]
@@ -33,3 +39,21 @@ def test_its_command_is_one_with_the_options_that_it_uses() -> None:
 def test_what_no_restart_mends_is_not_restarted() -> None:
     assert service()["RestartPreventExitStatus"].split() == [str(EXIT_USAGE), str(EXIT_STOPPED)]
     assert service()["Type"] == "notify"
+
+
+@pytest.mark.parametrize("unit", ["isthmus@.service", "isthmus-audit.service"])
+def test_the_units_are_little_exposed_by_systemds_own_judgement(unit: str) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    words = [analyze, "security", "--offline=yes", str(UNITS / unit)]
+    judged = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    (exposure,) = re.findall(r"Overall exposure level for \S+ ([\d.]+)", judged)
+    assert float(exposure) < MOST_EXPOSED
+
+
+@pytest.mark.parametrize("unit", ["isthmus@.service", "isthmus-audit.service"])
+def test_the_units_leave_what_nodes_read_of_the_machine(unit: str) -> None:
+    settings = (UNITS / unit).read_text()
+    assert "ProcSubset" not in settings, "a node reads /proc/sys and /proc/locks"
+    assert "@resources" not in settings, "the ledger's process lowers its own priority"
