@@ -35,6 +35,8 @@ FOLDERS = (
 )
 """Folders of which each becomes one page."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".csv": "text"}
+LEFT_OUT = ".json"
+"""Suffix of the schemas, which the page of the mesh file tells better."""
 MERMAID = "11.12.2"
 MERMAID_SHA512 = (
     "n34QPDPEKmaeCG4WDMGy0OT6PSyxKCfy2pJgShP+Qow2KLrvWjclwbc3yXfSIf4BanqWEhQEpngWwNp/XhZt6w=="
@@ -85,7 +87,7 @@ def _folder_page(folder: str) -> str:
         text = readme.read_text(encoding="utf-8")
         lines = [_linked(text, f"{folder}/README.md", f"{folder}.md")]
     for file in sorted((TOP / folder).iterdir()):
-        if file.is_file() and file != readme:
+        if file.is_file() and file != readme and file.suffix != LEFT_OUT:
             language = LANGUAGES.get(file.suffix, "ini")
             lines += ["", f"## {file.name}", "", f"````{language}"]
             lines += [file.read_text(encoding="utf-8").rstrip(), "````"]

@@ -25,20 +25,22 @@ class _Plain(GenerateJsonSchema):
 
 
 def mesh_schema() -> dict[str, Any]:
-    return _schema(MeshKeys, "An Isthmus mesh file")
+    """Return the schema of mesh files."""
+    return _schema(MeshKeys, "An Isthmus mesh file", "mesh-file")
 
 
 def site_list_schema() -> dict[str, Any]:
     """Return the schema of a file that a mesh file includes."""
-    return _schema(SiteListKeys, "Sites that an Isthmus mesh file includes")
+    return _schema(SiteListKeys, "Sites that an Isthmus mesh file includes", "site-list")
 
 
-def _schema(model: type[MeshKeys] | type[SiteListKeys], title: str) -> dict[str, Any]:
+def _schema(model: type[MeshKeys] | type[SiteListKeys], title: str, name: str) -> dict[str, Any]:
     made = model.model_json_schema(schema_generator=_Plain)
     for section in made.get("$defs", {}).values():
         section.pop("title", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:isthmus:{name}",
         **made,
         "title": title,
     }
@@ -51,8 +53,9 @@ BEFORE = """
 
 One YAML file declares the whole mesh. `isthmus validate FILE` reports all mistakes of a file at
 once, each as `FILE:LINE:COLUMN: what is wrong; how to mend it`; warnings do not prevent its use.
-`isthmus schema` prints the JSON Schema, by which an editor completes keys and marks mistakes (many
-need the first line `# yaml-language-server: $schema=mesh.schema.json`).
+`isthmus schema` prints the JSON Schema, by which an editor completes keys and marks mistakes; the
+schema of this version is [mesh.schema.json](../topology_configs/mesh.schema.json). Many editors
+need the first line `# yaml-language-server: $schema=mesh.schema.json`, with the path to that file.
 
 ```yaml
 mesh: acme

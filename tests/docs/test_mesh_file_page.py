@@ -24,6 +24,7 @@ from isthmus.cli import app
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs" / "mesh-file.md"
 MESHES = sorted((TOP / "topology_configs").glob("*.yaml"))
+EXAMPLES = [*MESHES, TOP / "docker" / "mesh.yaml", *sorted(TOP.glob("examples/*/mesh.yaml"))]
 SCHEMA = mesh_schema()
 
 
@@ -35,6 +36,28 @@ def problems(document: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
 def test_the_page_is_current() -> None:
     made = mesh_reference()
     assert PAGE.read_text() == made, "run: .venv/bin/isthmus schema --page > docs/mesh-file.md"
+
+
+@pytest.mark.parametrize(
+    ("file", "schema", "command"),
+    [
+        ("mesh.schema.json", SCHEMA, "schema"),
+        ("site-list.schema.json", site_list_schema(), "schema --included"),
+    ],
+)
+def test_the_schemas_for_editors_are_current(
+    file: str, schema: dict[str, Any], command: str
+) -> None:
+    path = f"topology_configs/{file}"
+    found = json.loads((TOP / path).read_text())
+    assert found == schema, f"run: .venv/bin/isthmus {command} > {path}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(TOP)))
+def test_the_first_line_of_an_example_leads_an_editor_to_the_schema(path: Path) -> None:
+    first = path.read_text().partition("\n")[0]
+    [schema] = re.findall(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert (path.parent / schema).resolve() == TOP / "topology_configs" / "mesh.schema.json"
 
 
 def test_the_page_has_every_section_and_every_key_says_what_it_is() -> None:

@@ -58,7 +58,7 @@ def test_in_the_tree_only_the_branches_dial_the_links_of_branches() -> None:
 
 def test_every_folder_entry_is_a_mesh_or_belongs_to_one() -> None:
     others = {path.name for path in FOLDER.iterdir()} - set(FILES)
-    assert others == {"hub-500-branches.csv"}
+    assert others == {"hub-500-branches.csv", "mesh.schema.json", "site-list.schema.json"}
 
 
 def test_five_hundred_branches_take_forty_lines_and_want_only_what_is_theirs() -> None:
