@@ -17,6 +17,7 @@ from isthmus.commands.bench import bench
 from isthmus.commands.cluster import cluster
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
+from isthmus.commands.health import health
 from isthmus.commands.holds import drain, pause, resume
 from isthmus.commands.keygen import keygen
 from isthmus.commands.mesh_file import schema, validate
@@ -46,6 +47,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
         resume,
         drain,
         relay,
+        health,
         recover,
         reslot,
         accept_gap,

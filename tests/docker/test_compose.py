@@ -71,8 +71,10 @@ def test_every_site_has_a_node_that_serves_it(compose, mesh):
         node = compose["services"][f"{site}-node"]
         assert f" --site {site} " in command_of(node)
         assert f"{site}-state:/var/lib/isthmus" in node["volumes"]
-        port = re.search(r"--admin-port (\d+)", node["command"])[1]
-        assert f"127.0.0.1:{port}/health" in node["healthcheck"]["test"][-1]
+        _, program, name, *words = node["healthcheck"]["test"]
+        assert (Path(program).name, name) == ("isthmus", "health")
+        assert f"--state {words[1]} " in f"{node['command']} "
+        typer.main.get_command(app).commands[name].make_context(name, list(words))
 
 
 def test_the_brokers_are_declared_before_a_node_starts(compose, mesh):
