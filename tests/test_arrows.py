@@ -91,7 +91,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "cluster_parts",
         "brokers | departures | load | node_client | site_apply",
         "group_hearing | known | processes",
-        "clocks | display | lost_messages | options",
+        "clocks | display | log_events | lost_messages | options",
     ),
     "spark_audit": (
         "nightly | trace",

@@ -143,7 +143,7 @@ class JournalWriter:
         except StoreError as error:
             self._end(error)
         except Exception as error:
-            log.exception("the journal's writer ends")
+            log.exception("the journal's writer ends", extra={"event": "journal-writer-failed"})
             self._end(StoreFailed("write the journal", repr(error)))
         finally:
             self._task = None
@@ -161,7 +161,12 @@ class JournalWriter:
                 failures += 1
                 if self.away_since is None:
                     self.away_since = asyncio.get_running_loop().time()
-                    log.warning("the journal is away, row %d waits: %s", row.number, error)
+                    log.warning(
+                        "the journal is away, row %d waits: %s",
+                        row.number,
+                        error,
+                        extra={"event": "journal-away"},
+                    )
                 await self._retry(failures)
             else:
                 break

@@ -150,7 +150,11 @@ async def _restored(journal: Journal, copy: SlotCopy, snapshot: JournalSnapshot)
     """Begin a copy anew from a snapshot. Return False if rows or parts of it are gone: then there
     is a later one.
     """
-    log.info("the copy begins anew from the snapshot of row %d", snapshot.row)
+    log.info(
+        "the copy begins anew from the snapshot of row %d",
+        snapshot.row,
+        extra={"event": "copy-begun-anew"},
+    )
     ownership = await journal.ownership()
     if ownership is None:
         return False

@@ -78,7 +78,13 @@ class SnapshotKeeper:
         made = JournalSnapshot(row, self._epoch, replay_from, parts)
         self._is_tidy = False
         await self._journal.complete(made)
-        log.info("snapshot of row %d in %d parts; rows before %d go", row, parts, replay_from)
+        log.info(
+            "snapshot of row %d in %d parts; rows before %d go",
+            row,
+            parts,
+            replay_from,
+            extra={"event": "snapshot-made"},
+        )
         await self._journal.forget(made)
         self._is_tidy = True
 

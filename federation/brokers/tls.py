@@ -65,10 +65,18 @@ class RenewedContext(Generic[Context]):
                 raise
             if self._warned != str(error):
                 self._warned = str(error)
-                log.warning("%s; what was there before is used until it can be", error)
+                log.warning(
+                    "%s; what was there before is used until it can be",
+                    error,
+                    extra={"event": "certificate-unusable"},
+                )
             return self._made[1]
         if self._warned:
-            log.info("%s: can be used again", ", ".join(filter(None, self._paths)))
+            log.info(
+                "%s: can be used again",
+                ", ".join(filter(None, self._paths)),
+                extra={"event": "certificate-usable"},
+            )
         self._made, self._warned = (stamp, context), ""
         return context
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import socket
@@ -23,6 +22,7 @@ from federation.mesh import LOCAL_ADMIN, Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.known.address_book import MeshOnDisk, address_book_or_exit
 from isthmus.known.known_meshes import mesh_or_last
+from isthmus.log_events import JsonLines
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -246,22 +246,6 @@ def _log_to_stderr() -> None:
     handler.setFormatter(
         logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         if sys.stderr.isatty()
-        else _JsonLines()
+        else JsonLines()
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-class _JsonLines(logging.Formatter):
-    """Formatter of log records as JSON lines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03}Z",
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)

@@ -62,7 +62,12 @@ class SiteBrokers:
             await asyncio.sleep(_LOOK_EVERY_S)
         if not report.ok:
             faults = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
-            log.warning("%s: not as the mesh file says: %s", self._site, faults)
+            log.warning(
+                "%s: not as the mesh file says: %s",
+                self._site,
+                faults,
+                extra={"event": "broker-not-as-declared", "site": self._site},
+            )
 
 
 class AppliedBroker(BrokerProcess):

@@ -78,7 +78,7 @@ class AdminAfar:
         try:
             return resolve_password(self.token, self.environ)
         except PasswordMissing as error:
-            log.warning("admin: %s", error)
+            log.warning("admin: %s", error, extra={"event": "admin-token-missing"})
             raise web.HTTPServiceUnavailable(text="this node has no token just now") from None
 
     def _context(self) -> ssl.SSLContext:

@@ -102,7 +102,10 @@ class Admin:
         """Close; neither running requests nor kept connections hold up the end of the process."""
         for server in self._servers:
             if not await server.close():
-                log.warning("somebody keeps a connection to the admin port: it is left behind")
+                log.warning(
+                    "somebody keeps a connection to the admin port: it is left behind",
+                    extra={"event": "admin-connection-left"},
+                )
         self._servers = []
 
     async def _health(self, request: web.Request) -> web.Response:

@@ -69,7 +69,7 @@ class SharedOrders:
             except (JournalAway, JournalRefused):
                 pass  # each slot's turns say so
             except OSError as error:
-                log.error("orders are not shared: %s", error)
+                log.error("orders are not shared: %s", error, extra={"event": "orders-not-shared"})
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _give(self) -> None:
@@ -84,7 +84,11 @@ class SharedOrders:
     async def _take(self) -> None:
         known = await self._facts.fact(ORDERS)
         if known is not None and known != self._content() and not self._gives:
-            log.info("orders of the node that runs the first slot: %s", known)
+            log.info(
+                "orders of the node that runs the first slot: %s",
+                known,
+                extra={"event": "orders-taken"},
+            )
             durable_file.write(self._file, known, durable=True)
 
     def _content(self) -> str | None:

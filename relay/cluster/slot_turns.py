@@ -159,7 +159,7 @@ class SlotTurns:
                 owner = "nobody" if seen is None else ClusterMember.of(seen).node
                 text = f"standing by: {owner} runs {self._what}"
             if text != reason:
-                log.info("%s", text)
+                log.info("%s", text, extra={"event": "slot-standing-by"})
                 reason = text
                 report(text)
             await self._follow(copy, seen, progress)
@@ -321,6 +321,7 @@ class SlotTurns:
             owner.epoch,
             copy.last_row,
             _now() - began,
+            extra={"event": "slot-taken"},
         )
         return JournaledStore(copy, self._journal, owner, self.retry), owner
 
@@ -442,7 +443,7 @@ class SlotTurns:
             return
         # Where the broker was away for all, a node that has it again first is no better.
         if is_fit or not await self._site.look_if_fit():
-            log.info("slot %d goes to %s", *given)
+            log.info("slot %d goes to %s", *given, extra={"event": "slot-given"})
             self._given_to = (given[1], False)
             self._site.giving.add(self._slot)
             self._giving.set()

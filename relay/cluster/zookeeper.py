@@ -123,7 +123,7 @@ class ZookeeperCoordination:
         self._loop.call_soon_threadsafe(self._changes.wake)
 
     def _take_state(self, state: str) -> None:
-        log.info("ZooKeeper: %s", state.lower())
+        log.info("ZooKeeper: %s", state.lower(), extra={"event": "zookeeper-state"})
         self._steady_since = None
         if state == KazooState.CONNECTED:
             self._steady_since, self._warnings.text = self._loop.time(), ""

@@ -134,7 +134,11 @@ class ChunkBuilder:
         for first in self._assembly.abandon_passed(header, has_ended):
             if first.series.incarnation == header.name.series.incarnation:
                 # Otherwise the next incarnation has packed the message anew.
-                log.error("the message that begins with %s will never be complete", first)
+                log.error(
+                    "the message that begins with %s will never be complete",
+                    first,
+                    extra={"event": "message-incomplete", "batch": str(first)},
+                )
 
     def _append(
         self, job: Job, names: tuple[BatchName, ...], opened: OpenedBatch, raw_reason: str = ""
@@ -214,7 +218,11 @@ class ChunkBuilder:
         first, _ = message_of(header)
         self._pieces = {key: value for key, value in self._pieces.items() if key == first}
         if not self._pieces and first != header.name:
-            log.warning("%s came without the pieces before it; they may be gone", header.name)
+            log.warning(
+                "%s came without the pieces before it; they may be gone",
+                header.name,
+                extra={"event": "pieces-missing", "batch": str(header.name)},
+            )
         self._pieces.setdefault(first, []).append(header.name)
         return self._assembly.add(header, make_entry(opened.entry(0)))
 

@@ -100,7 +100,7 @@ class DeliveryConnection:
 
     def _note_away(self, reason: str) -> None:
         if reason != self.reason:
-            log.warning("the site's broker is away: %s", reason)
+            log.warning("the site's broker is away: %s", reason, extra={"event": "broker-away"})
         self.reason = reason
 
 

@@ -85,7 +85,13 @@ class FlowDelivery:
         context = self._context
         gap = gap.since(context.settlement.point_of(self.flow).place or START)
         self._stand(gap_reason(gap))
-        log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
+        log.error(
+            "flow %s@%s stops: %s",
+            self.flow.exchange,
+            self.flow.origin,
+            self.waiting,
+            extra={"event": "delivery-stopped-at-gap"},
+        )
         now_ms, settled = context.now_ms(), context.settled
         writing = Commit()
         writing.row(gap_row(gap, Stage.DELIVERED, now_ms, flow=self.flow))

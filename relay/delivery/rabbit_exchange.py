@@ -162,7 +162,11 @@ class RabbitExchange:
             await asyncio.wait({closing})
             if closing.exception() is not None and not self._connection.close_reason:
                 # The messages are in doubt, which LocalClosed would deny.
-                log.warning("a channel did not close: %s", closing.exception())
+                log.warning(
+                    "a channel did not close: %s",
+                    closing.exception(),
+                    extra={"event": "channel-not-closed"},
+                )
         else:
             outcome = waiting.result()
             if outcome.nacked and self._opened.get(exchange) is opened:

@@ -96,7 +96,11 @@ async def _delivered(
 
 
 def _unknown(sought: Collection[int], error: LedgerUnreadable) -> dict[int, str]:
-    log.error("what a repair brought is not delivered, the ledger lacks proof: %s", error)
+    log.error(
+        "what a repair brought is not delivered, the ledger lacks proof: %s",
+        error,
+        extra={"event": "repair-without-proof"},
+    )
     return dict.fromkeys(sought, str(error))
 
 

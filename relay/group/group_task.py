@@ -128,7 +128,11 @@ class GroupTask:
                     carrier.close()
             except GroupUnreachable as error:
                 if error.reason != self.reason:
-                    log.warning("multicast group: %s; links bring all meanwhile", error.reason)
+                    log.warning(
+                        "multicast group: %s; links bring all meanwhile",
+                        error.reason,
+                        extra={"event": "group-away"},
+                    )
                 self.reason = error.reason
                 failures += 1
             self._member = None
@@ -256,7 +260,9 @@ class GroupTask:
             # By a member of the group, or of another mesh file: the links decide.
             self.counters["refused"] += 1
             if str(error) != self._refusal:
-                log.warning("multicast group: not taken: %s", error)
+                log.warning(
+                    "multicast group: not taken: %s", error, extra={"event": "group-batch-refused"}
+                )
             self._refusal = str(error)
             return None
         origin = header.name.series.origin

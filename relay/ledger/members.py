@@ -92,7 +92,9 @@ class RevisionMembers:
             return
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Links announce a revision again with the next batch that bears it.
-            log.error("%s cannot be read: %r", self.file, error)
+            log.error(
+                "%s cannot be read: %r", self.file, error, extra={"event": "members-unreadable"}
+            )
 
     def runs(self, mesh: Mesh) -> None:
         """Add a revision that this site runs, or ran."""
@@ -110,7 +112,12 @@ class RevisionMembers:
             try:
                 self._write()
             except OSError as error:
-                log.error("%s is not up to date: %s", self.file, error)
+                log.error(
+                    "%s is not up to date: %s",
+                    self.file,
+                    error,
+                    extra={"event": "members-not-written"},
+                )
         return True
 
     def learn(self, revision: str, encoded: bytes, now_ms: int) -> bool:

@@ -94,7 +94,9 @@ class KeptRevisions:
                     self._known[content["revision"]] = (int(content["taken_up_ms"]), mesh)
                 except (ValueError, KeyError, TypeError, BadMeshJson) as error:
                     # Needed only for exchanges that left the file, so no reason to stop.
-                    log.error("%s cannot be read: %r", file, error)
+                    log.error(
+                        "%s cannot be read: %r", file, error, extra={"event": "revision-unreadable"}
+                    )
         return self._known
 
 

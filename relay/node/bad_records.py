@@ -75,5 +75,9 @@ class BadRecords:
     def _log_once(self, reason: str) -> None:
         """Log the reason, once until a record is put aside again."""
         if reason != self._logged_reason:
-            log.error("a record that is no batch waits for the quarantine: %s", reason)
+            log.error(
+                "a record that is no batch waits for the quarantine: %s",
+                reason,
+                extra={"event": "bad-record-waits"},
+            )
         self._logged_reason = reason

@@ -82,7 +82,11 @@ class Housekeeping:
             # Twice the window: a log or a position may name a revision for so long.
             self._members.forget_before(now_ms - 2 * self._window_ms)
         except OSError as error:
-            log.error("revisions of the mesh that nobody uses are not forgotten: %s", error)
+            log.error(
+                "revisions of the mesh that nobody uses are not forgotten: %s",
+                error,
+                extra={"event": "revisions-not-forgotten"},
+            )
         self._sign_of_life(now_ms)
         await self._through.write(THROUGH_WITHIN_S)
         await self.roll(everything=False)
@@ -119,7 +123,7 @@ class Housekeeping:
             await self._export.roll(self._context.now_ms(), everything=everything)
         except ExportFailed as error:
             self.export_failure = str(error)
-            log.error("%s", error)
+            log.error("%s", error, extra={"event": "ledger-export-failed"})
         else:
             self.export_failure = ""
 

@@ -157,6 +157,7 @@ class NodeLinks:
                     link.name,
                     lag.messages,
                     lag.bytes,
+                    extra={"event": "link-taken-out", "link": link.name},
                 )
 
     def go_on(self, name: str) -> None:
@@ -410,7 +411,13 @@ class NodeLinks:
                 return
         except (BadMembers, OSError) as error:
             # Batches of the revision are refused then; the link reports that and asks again.
-            log.error("link %s: the sites of revision %s: %s", link.name, revision, error)
+            log.error(
+                "link %s: the sites of revision %s: %s",
+                link.name,
+                revision,
+                error,
+                extra={"event": "revision-not-learned", "link": link.name},
+            )
             return
         self._absent = self._members.absent(self._mesh)
         self._context.learn_absent(self._absent)

@@ -122,7 +122,12 @@ class SiteGroup:
                 keys = [load_group_key(where, parts.book.environ) for where in group.keys]
             except GroupKeyUnusable as error:
                 if str(error) != self._away:
-                    log.error("%s: %s; links bring all", parts.site, error)
+                    log.error(
+                        "%s: %s; links bring all",
+                        parts.site,
+                        error,
+                        extra={"event": "group-key-unusable", "site": parts.site},
+                    )
                 self._away = str(error)
                 await asyncio.sleep(_KEYS_AGAIN_S)
             else:

@@ -202,10 +202,21 @@ class SiteNode:
             except (AddressError, PasswordMissing, PrivateKeyUnusable) as error:
                 self.file_problem = str(error)
         if self.file_problem:
-            log.error("%s: the mesh file is not taken up: %s", self.site, self.file_problem)
+            log.error(
+                "%s: the mesh file is not taken up: %s",
+                self.site,
+                self.file_problem,
+                extra={"event": "mesh-file-refused", "site": self.site},
+            )
             return
         if new.revision != self.mesh.revision:
-            log.info("%s: revision %s, before %s", self.site, new.revision, self.mesh.revision)
+            log.info(
+                "%s: revision %s, before %s",
+                self.site,
+                new.revision,
+                self.mesh.revision,
+                extra={"event": "revision-taken-up", "site": self.site},
+            )
             self._revisions.keep(new, self._machine.clock.wall_ms())
             self._members.runs(new)
         self.mesh, self.book = new, book
@@ -274,7 +285,12 @@ class SiteNode:
             loss = loss_of_state(error)
             if loss is None:
                 raise
-            log.warning("%s: %s; standing by", self.site, loss)
+            log.warning(
+                "%s: %s; standing by",
+                self.site,
+                loss,
+                extra={"event": "standing-by", "site": self.site},
+            )
 
     def _let_go(self) -> None:
         """Forget everything that uses the state."""
@@ -332,7 +348,11 @@ class SiteNode:
                 async with asyncio.timeout(STATE_WITHIN_S):
                     await state.store.synced()
             except TimeoutError:
-                log.warning("%s: the state's last writes were not confirmed in time", self.site)
+                log.warning(
+                    "%s: the state's last writes were not confirmed in time",
+                    self.site,
+                    extra={"event": "state-not-confirmed", "site": self.site},
+                )
 
     async def _run_tasks(
         self, tasks: StageTasks, state: NodeState, loaded: Loaded, writer: LogWriter
@@ -455,7 +475,9 @@ class SiteNode:
     def _on_log_state(self, state: LogState, reason: str) -> None:
         if state is LogState.CONNECTING and reason:
             self.reason = f"log: {reason}"
-            log.warning("%s: log: %s", self.site, reason)
+            log.warning(
+                "%s: log: %s", self.site, reason, extra={"event": "log-away", "site": self.site}
+            )
         elif state is LogState.RUNNING:
             self.reason = ""
 

@@ -241,7 +241,11 @@ class RelayProcess:
         if self._is_stopping:
             return  # nobody would stop the node
         if node.was_taken_out and self.stopped.pop(node.label, ""):
-            log.info("%s: is in the mesh file again", node.site)
+            log.info(
+                "%s: is in the mesh file again",
+                node.site,
+                extra={"event": "site-back-in-file", "site": node.site},
+            )
             node.put_back(book)
             self._group.create_task(self._run_node(node), name=node.label)
 
@@ -249,7 +253,12 @@ class RelayProcess:
         """Note the mistake in the file; every node goes on with its present mesh."""
         for node in self._nodes:
             if node.file_problem != problem:
-                log.error("%s: the mesh file is not taken up: %s", node.site, problem)
+                log.error(
+                    "%s: the mesh file is not taken up: %s",
+                    node.site,
+                    problem,
+                    extra={"event": "mesh-file-refused", "site": node.site},
+                )
             node.file_problem = problem
 
     async def _run_node(self, node: SiteNode) -> None:
@@ -265,7 +274,12 @@ class RelayProcess:
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
         except _ENDS_A_SITE as error:
-            log.error("%s: stopped: %s", node.label, error)
+            log.error(
+                "%s: stopped: %s",
+                node.label,
+                error,
+                extra={"event": "site-stopped", "site": node.site},
+            )
             self.stopped[node.label] = str(error)
             self._announce_end(node, str(error))
             # A person mends a site as a whole, whose process then begins anew.
@@ -274,11 +288,15 @@ class RelayProcess:
             self._begin_again_if_back(node)
         except EndedBadly as error:
             if not node.is_to_end and node.copy_report is not None:
-                log.error("%s: %s", node.label, error)
+                log.error(
+                    "%s: %s", node.label, error, extra={"event": "node-failed", "site": node.site}
+                )
                 return False
             if not node.is_to_end:
                 raise  # begun anew with its process
-            log.error("%s: %s", node.label, error)
+            log.error(
+                "%s: %s", node.label, error, extra={"event": "node-failed", "site": node.site}
+            )
             self.ended_badly[node.label] = str(error)
             self._announce_end(node, str(error))
         return True
@@ -433,4 +451,9 @@ class ServiceManager:
             self._socket.sendto(text.encode(), path)
         except OSError as error:
             # A full buffer, or systemd starts anew: the next sign of life follows.
-            log.warning("systemd was not told %s: %s", text.partition("\n")[0], error)
+            log.warning(
+                "systemd was not told %s: %s",
+                text.partition("\n")[0],
+                error,
+                extra={"event": "systemd-away"},
+            )

@@ -202,7 +202,7 @@ async def _rebuild(
 
     def on_state(now: LogState, reason: str) -> None:
         if now is LogState.CONNECTING and reason:
-            log.warning("%s: log: %s", site, reason)
+            log.warning("%s: log: %s", site, reason, extra={"event": "log-away", "site": site})
 
     # Records that are no batches stay in the log: the former state's node has put them aside.
     events = LogEvents(lambda *_: None, lambda _: None, on_state, on_unknown)

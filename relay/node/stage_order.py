@@ -160,7 +160,12 @@ class StageTasks:
                 # The node stands by then, and says why in one line.
                 loss = loss_of_state(end)
                 if loss is None:
-                    log.error("%s ended with an error", task.get_name(), exc_info=end)
+                    log.error(
+                        "%s ended with an error",
+                        task.get_name(),
+                        exc_info=end,
+                        extra={"event": "stage-failed", "site": self._site},
+                    )
                 self._loss = loss if self._loss is not None or not self._failures else None
                 self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
                 self.is_in_order = False
@@ -172,7 +177,12 @@ class StageTasks:
         stages = self._begun("packer", "deliverer")
         if stages and (await asyncio.wait(stages, timeout=STAGES_WITHIN_S))[1]:
             self.is_in_order = False
-        log.info("%s: stages ended after %.1f s", self._site, loop.time() - began)
+        log.info(
+            "%s: stages ended after %.1f s",
+            self._site,
+            loop.time() - began,
+            extra={"event": "stages-ended", "site": self._site},
+        )
         # Links write their last rows when they end, which must be before the export.
         links = self._begun("in", "out", "group")
         for task in links:
@@ -186,7 +196,11 @@ class StageTasks:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):
                 await housekeeping.close_books(THROUGH_WITHIN_S)
         except TimeoutError:
-            log.info("%s: no time left to export the ledger: the next start does it", self._site)
+            log.info(
+                "%s: no time left to export the ledger: the next start does it",
+                self._site,
+                extra={"event": "ledger-export-postponed", "site": self._site},
+            )
 
     def _begun(self, *names: str) -> list[asyncio.Task[object]]:
         return [self._tasks[name] for name in names if name in self._tasks]

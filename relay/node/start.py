@@ -150,6 +150,7 @@ class DelivererMark:
             log.info(
                 "the mark was not stored, the next round does it: %s",
                 str(error) or f"no answer within {within_s:g} s",
+                extra={"event": "mark-not-stored"},
             )
             return
         self._stored = position

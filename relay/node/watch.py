@@ -75,7 +75,12 @@ class NodeWatch:
         try:
             mark_drained(self._folder, self.leave.is_drained)
         except OSError as error:
-            log.warning("%s: whether it is drained cannot be noted: %s", self._site, error)
+            log.warning(
+                "%s: whether it is drained cannot be noted: %s",
+                self._site,
+                error,
+                extra={"event": "drain-not-noted", "site": self._site},
+            )
         else:
             self._marked = self.leave.is_drained
 
@@ -94,7 +99,12 @@ class NodeWatch:
         has_changed = self.room.look(limit, needed * min(1.0, shrunk))
         self.room_note = self.room.report_line(whose)
         if has_changed:
-            log.warning("%s: %s", self._site, self.room_note or "the log has room")
+            log.warning(
+                "%s: %s",
+                self._site,
+                self.room_note or "the log has room",
+                extra={"event": "log-room-changed", "site": self._site},
+            )
         return has_changed
 
 

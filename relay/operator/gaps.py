@@ -80,13 +80,23 @@ class SiteGaps:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.error("%s: %s: say it again", self._orders / gap.id, error)
+            log.error(
+                "%s: %s: say it again",
+                self._orders / gap.id,
+                error,
+                extra={"event": "gap-order-unreadable"},
+            )
             return None
 
     def passed(self, accepted: Accepted) -> None:
         """Drop a gap: the stage's position is behind it, and the ledger has the row."""
         gap = accepted.gap
-        log.warning("%s goes on behind a gap, accepted by %s", gap.key, accepted.by)
+        log.warning(
+            "%s goes on behind a gap, accepted by %s",
+            gap.key,
+            accepted.by,
+            extra={"event": "gap-accepted"},
+        )
         self._open.pop(gap.key, None)
         self._former.pop(gap.key, None)
         self._write()
@@ -120,7 +130,7 @@ class SiteGaps:
             self._wrote(self._file)
         except OSError as error:
             # The stage stands all the same, reports that, and the ledger has its row.
-            log.error("%s: %s", self._file, error)
+            log.error("%s: %s", self._file, error, extra={"event": "gaps-not-written"})
 
 
 def read_open_gaps(folder: Path) -> list[OpenGap]:
@@ -131,7 +141,7 @@ def read_open_gaps(folder: Path) -> list[OpenGap]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        log.error("%s: %s", file, error)
+        log.error("%s: %s", file, error, extra={"event": "gaps-unreadable"})
         return []
 
 

@@ -137,7 +137,7 @@ class HoldWatch:
             holds = read_holds(self._folder)
         except (HoldsBroken, OSError) as error:
             if str(error) != self.problem:
-                log.error("%s", error)
+                log.error("%s", error, extra={"event": "holds-unreadable"})
             self.problem = str(error)
             return False
         self.problem, self._stamp = "", stamp

@@ -137,7 +137,8 @@ class Packer:
             self._egress.closed.add_done_callback(self._on_egress_closed)
             tasks.append(self._loop.create_task(self._tick()))
             await self._unless_ended(self._begin(times))
-            log.info("%s: packing begins after %s", self._settings.cluster_id, times)
+            site = self._settings.cluster_id
+            log.info("%s: packing begins after %s", site, times, extra={"event": "packing-began"})
             # While paused no queue answers, so messages that may come back stay remembered.
             for exchange in () if self._settings.paused else self._settings.exchanges:
                 tasks.append(self._loop.create_task(self._consume(exchange)))
@@ -422,10 +423,8 @@ class Packer:
         log.warning(
             "%s: egress of %r: %d messages without identity came again and may be in the log"
             "%s: they go out flagged",
-            self._settings.cluster_id,
-            flow.exchange.name,
-            count,
-            self._past.losses,
+            *(self._settings.cluster_id, flow.exchange.name, count, self._past.losses),
+            extra={"event": "messages-doubtful", "site": self._settings.cluster_id},
         )
 
     def _watch_memory(self) -> None:

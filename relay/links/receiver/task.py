@@ -125,7 +125,12 @@ class LinkReceiverTask:
                 case Learn(revision, sites):
                     self._learn(revision, sites)
                 case Quarantine(data, reason):
-                    log.error("link %s: quarantined: %s", self.name, reason)
+                    log.error(
+                        "link %s: quarantined: %s",
+                        self.name,
+                        reason,
+                        extra={"event": "batch-quarantined", "link": self.name},
+                    )
                     self._quarantine(data, reason)
 
     def _appended(self, append: Append, appending: asyncio.Future[Appended]) -> None:

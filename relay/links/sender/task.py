@@ -246,7 +246,12 @@ class LinkSenderTask:
                 self._stop_at(gap)
                 return
             except PlaceLost as error:
-                log.warning("link %s: from the log's start: %s", self.name, error)
+                log.warning(
+                    "link %s: from the log's start: %s",
+                    self.name,
+                    error,
+                    extra={"event": "link-reads-from-start", "link": self.name},
+                )
                 try:
                     await self._begin()
                 except SiteLogError:
@@ -274,7 +279,12 @@ class LinkSenderTask:
 
     def _stop_at(self, gap: LogGap) -> None:
         self.gap = gap_reason(gap)
-        log.error("link %s stops: %s", self.name, self.gap)
+        log.error(
+            "link %s stops: %s",
+            self.name,
+            self.gap,
+            extra={"event": "link-stopped-at-gap", "link": self.name},
+        )
         self._on_gap(gap)
 
     async def _stop_reading(self) -> None:
@@ -323,7 +333,13 @@ class LinkSenderTask:
                 case Disconnect(reason):
                     self._connection.abort(reason)
                 case GaveUpOn(name, reason):
-                    log.error("link %s: %s will never be taken: %s", self.name, name, reason)
+                    log.error(
+                        "link %s: %s will never be taken: %s",
+                        self.name,
+                        name,
+                        reason,
+                        extra={"event": "batch-never-taken", "link": self.name, "batch": str(name)},
+                    )
 
     async def _stop(self) -> None:
         await self._feed(lambda: self.machine.stop(self._clock.now()))

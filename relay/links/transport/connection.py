@@ -96,7 +96,9 @@ class LinkConnection:
             began = self._clock.now()
             reason = await live(self._end)
             failures = 0 if self._clock.now() - began > LASTED_S else failures + 1
-            log.info("link %s: %s", self._name, reason)
+            log.info(
+                "link %s: %s", self._name, reason, extra={"event": "link-ended", "link": self._name}
+            )
             if wanted():
                 await self._pause(failures)
 
