@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from relay import core
 from relay.log.run import LogState
 from relay.node.parts import PAUSED
-from relay.node.site_folder import QUIESCED, STANDBY
+from relay.node.site_folder import STANDBY
+from relay.operator.site_state import SiteState
 from relay.packing.packer_metrics import PackerState
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
     state, reason = _state(node)
     report: dict[str, Any] = {
         "node_pid": os.getpid(),
-        "state": state,
+        "state": state.value,
         "reason": reason,
         "core": core.name(),
         "revision": node.mesh.revision,
@@ -78,50 +79,50 @@ def link_reports(node: SiteNode) -> list[dict[str, Any]]:
     return [] if node.stages is None else node.stages.links.reports()
 
 
-def _state(node: SiteNode) -> tuple[str, str]:
+def _state(node: SiteNode) -> tuple[SiteState, str]:
     """State for `isthmus status`, and why the state is not `running`."""
     if node.stage == "stopped":
-        return "stopped", node.reason or "ended"
+        return SiteState.STOPPED, node.reason or "ended"
     if node.stage == STANDBY:
-        return STANDBY, node.reason
+        return SiteState.STANDBY, node.reason
     if _is_blocked(node):
-        return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
+        return SiteState.BLOCKED, "the site's broker takes no publishes (memory or disk alarm)"
     if node.writer is not None and node.stage != "starting":
         state, why = node.writer.state
         if state is not LogState.RUNNING:
-            return "down", f"log: {state.value}: {why}"
+            return SiteState.DOWN, f"log: {state.value}: {why}"
     stages = node.stages
     if stages is not None and stages.packer.status.state is PackerState.DOWN:
-        return "down", f"packer: {stages.packer.status.reason}"
+        return SiteState.DOWN, f"packer: {stages.packer.status.reason}"
     if node.stage != "running":
-        return "starting", node.reason
+        return SiteState.STARTING, node.reason
     if stages is not None and stages.deliverer.away:
-        return "down", stages.deliverer.away
+        return SiteState.DOWN, stages.deliverer.away
     return _held(node)
 
 
-def _held(node: SiteNode) -> tuple[str, str]:
+def _held(node: SiteNode) -> tuple[SiteState, str]:
     """State that an operator's orders give to a running node."""
     leave = node.watch.leave
     if node.holds.present.quiescing:
         if leave.is_quiesced:
-            return QUIESCED, (
+            return SiteState.QUIESCED, (
                 "`isthmus reslot` goes on once its node has ended; to go on as before: `isthmus"
                 f" resume FILE --site {node.site}`"
             )
-        return "quiescing", "; ".join(leave.waiting)
+        return SiteState.QUIESCING, "; ".join(leave.waiting)
     if node.holds.present.draining:
         if leave.is_drained:
-            return "drained", (
+            return SiteState.DRAINED, (
                 "it may be taken out of the mesh file; to keep it: `isthmus resume FILE --site "
                 f"{node.site}`"
             )
-        return "draining", "; ".join(leave.waiting)
+        return SiteState.DRAINING, "; ".join(leave.waiting)
     if node.holds.present.paused:
-        return "paused", PAUSED
+        return SiteState.PAUSED, PAUSED
     if node.watch.room.blocks:
-        return "blocked", f"nothing is taken from egress: {node.watch.room_note}"
-    return "running", node.watch.room_note
+        return SiteState.BLOCKED, f"nothing is taken from egress: {node.watch.room_note}"
+    return SiteState.RUNNING, node.watch.room_note
 
 
 def _is_blocked(node: SiteNode) -> bool:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from relay.operator.site_state import SiteState
+
 STATE = "state"
 LEDGER = "ledger"
 REVISIONS = "ledger/revisions"
@@ -33,9 +35,9 @@ RESLOT = "reslot.json"
 ANNOUNCED = "node.json"
 """File that names a node's process and its admin port."""
 
-STANDBY = "standby"
+STANDBY = SiteState.STANDBY.value
 """State of a node, in its report, while another one runs the site."""
-QUIESCED = "quiesced"
+QUIESCED = SiteState.QUIESCED.value
 """State of a site, in its node's report, that an order has let stand with nothing under way."""
 
 

@@ -20,19 +20,16 @@ from relay.batches.batch import BatchName
 from relay.delivery.context import DeliveryCounters
 from relay.delivery.put_aside import Aside
 from relay.node.link_reports import one_link
-from relay.node.site_folder import QUIESCED, STANDBY
+from relay.node.site_folder import STANDBY
 from relay.node.stages import Stages
 from relay.operator.mending import Look, Mending, Result
 from relay.operator.repair_wanted import Wanted
 from relay.operator.repairing import RepairRequest, Step
+from relay.operator.site_state import SiteState
 
 T = TypeVar("T")
 
-_FROM_BAD_TO_GOOD = (
-    *("stopped", "down", "blocked", "starting", STANDBY),
-    # An order is carried out once no slot is without it.
-    *("running", "paused", "draining", "drained", "quiescing", QUIESCED),
-)
+_FROM_BAD_TO_GOOD = tuple(state.value for state in SiteState)
 
 
 class MendingOfSlots:
