@@ -31,7 +31,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "mesh_diff",
         "group_key | mesh_file | planning",
         "brokers",
-        "destinations | mesh_json | multicast | names | reachability",
+        "certificate_files | destinations | mesh_json | multicast | names | reachability",
         "mesh",
         "durable_file | lanes | signing_keys | slots",
         "wording",

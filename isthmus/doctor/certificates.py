@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from federation.brokers.broker_uri import parse_amqp
-from federation.mesh import BrokerAuth, Site, TlsFiles
+from federation.certificate_files import presented_files, trusted_files
+from federation.mesh import BrokerAuth, Site
 from isthmus.doctor.finding import Findings
 
 WARN_BEFORE = timedelta(days=14)
@@ -21,34 +21,18 @@ def examine_certificates(site: Site, now: datetime, found: Findings) -> None:
     """Examine the files of a site at `now`, a time with zone; missing files belong to another
     machine.
     """
-    for path in _presented(site):
+    for path in presented_files(site):
         chain = _read(path, found)
         if chain:
             _examine_chain(path, chain, now, found, _when_renewed(site, path))
             if site.broker is not None and path == site.broker.tls.certificate:
                 _examine_name(site, path, chain[0], found)
-    for path in _trusted(site):
+    for path in trusted_files(site):
         # Bundles gather expired authorities; only the last one to expire matters.
         authorities = _read(path, found)
         if authorities:
             last = max(authorities, key=lambda one: one.not_valid_after_utc)
             _examine_chain(path, [last], now, found, _when_renewed(site, path))
-
-
-def _presented(site: Site) -> Iterator[str]:
-    return iter(dict.fromkeys(one.certificate for one in _files(site) if one.certificate))
-
-
-def _trusted(site: Site) -> Iterator[str]:
-    return iter(dict.fromkeys(one.ca for one in _files(site) if one.ca))
-
-
-def _files(site: Site) -> Iterator[TlsFiles]:
-    yield site.admin_access.tls
-    if site.broker is not None:
-        yield site.broker.tls
-    if site.nodes is not None:
-        yield from filter(None, (site.nodes.zookeeper.tls, site.nodes.cassandra.tls))
 
 
 def _read(path: str, found: Findings) -> list[x509.Certificate]:
