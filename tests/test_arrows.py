@@ -66,7 +66,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "ledger",
         "batches",
         "bulk_amqp",
-        "core | crash_points | retry | ticks | waiters",
+        "core | crash_points | delay_histogram | retry | ticks | waiters",
     ),
     "relay/log": (
         "writer",

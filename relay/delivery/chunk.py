@@ -92,6 +92,8 @@ class DeliveryChunk:
     parts: list[Part] = field(default_factory=list)
     byte_count: int = 0
     """Bytes of keys, properties and bodies."""
+    begun_ms: int = 0
+    """Time (ms since 1970) at which the chunk got its first batch."""
     names: set[BatchName] = field(default_factory=set)
     """Names of all batches of the chunk."""
     keys: list[bytes] = field(default_factory=list)
@@ -332,8 +334,8 @@ def void_row(part: Part, now_ms: int) -> LedgerRow:
     )
 
 
-def count_outcomes(counters: DeliveryCounters, chunk: DeliveryChunk, begin: int, end: int) -> None:
-    """Add the outcomes of these messages to the counters."""
+def count_outcomes(counters: DeliveryCounters, chunk: DeliveryChunk, begin: int, end: int) -> int:
+    """Add the outcomes of these messages to the counters; return how many were delivered."""
     outcomes = chunk.outcomes[begin:end]
     delivered = outcomes.count(Outcome.DELIVERED)
     counters.delivered += delivered
@@ -349,3 +351,4 @@ def count_outcomes(counters: DeliveryCounters, chunk: DeliveryChunk, begin: int,
     counters.redelivered += sum(
         begin <= n < end and chunk.outcomes[n] is Outcome.DELIVERED for n in chunk.flagged
     )
+    return delivered

@@ -101,6 +101,7 @@ class ChunkBuilder:
         if name in context.settled or self._is_in_hand(name):
             return
         self._chunk.is_repair = header.kind is BatchKind.REPAIR
+        self._chunk.begun_ms = self._chunk.begun_ms or context.now_ms()
         if context.voids.is_void(header):
             self._part(job, (name,), OpenedEntries(()), void=True)
             return

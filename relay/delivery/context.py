@@ -12,6 +12,7 @@ from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, Flow, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
+from relay.delivery.delays import DeliveryDelays
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
@@ -135,6 +136,7 @@ class DeliveryContext:
     """Register for flows that stand at a gap, or None without one."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured the difference."""
+    delays: DeliveryDelays = field(default_factory=DeliveryDelays)
 
     def wants(self, batch: LoggedBatch) -> bool:
         """True if the batch has messages for this site.

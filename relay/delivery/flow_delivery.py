@@ -393,6 +393,13 @@ class FlowDelivery:
         self._move(announce(self._state, parts), writing)
         await self._context.state.write_synced(writing)
 
+    def _note_delays(self, chunk: DeliveryChunk, part: Part, delivered: int, now_ms: int) -> None:
+        context = self._context
+        published_ms = part.header.first_published_ms
+        ahead_ms = context.clock_differences_ms.get(self.flow.origin, 0)
+        context.delays.delivered(self.flow, (now_ms - published_ms + ahead_ms) / 1000, delivered)
+        context.delays.stage.observe((now_ms - chunk.begun_ms) / 1000, delivered)
+
     # -- writing down ------------------------------------------------------------------------
 
     def _save(self, chunk: DeliveryChunk, *, in_turn: bool = True) -> None:
@@ -416,8 +423,11 @@ class FlowDelivery:
             elif end > begin:
                 first = part.first + part.recorded
                 moved.append(Announced(name, first, first + end - begin))
-                writing.row(delivered_row(chunk, part, begin, end, context.now_ms()))
-                count_outcomes(context.counters, chunk, begin, end)
+                now_ms = context.now_ms()
+                writing.row(delivered_row(chunk, part, begin, end, now_ms))
+                delivered = count_outcomes(context.counters, chunk, begin, end)
+                if delivered and not chunk.is_repair:
+                    self._note_delays(chunk, part, delivered, now_ms)
                 part.recorded = end - part.start
             elif part.count:
                 break

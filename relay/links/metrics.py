@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from relay.delay_histogram import DelayHistogram
+
 _MOST_SAMPLES = 2048
 _EVERY_S = 1.0
 
@@ -44,6 +46,15 @@ class SenderCounters:
     round_trip_s: float = 0.0
     clock_ahead_ms: int = 0
     """Receiver's clock minus ours."""
+    ack_delays: DelayHistogram = field(default_factory=DelayHistogram)
+    """Delays of batches from their send in a session to their acknowledgement."""
+
+    def note_ack(self, batches: int, messages: int, nbytes: int, delay_s: float) -> None:
+        """Count batches acknowledged together, the oldest sent `delay_s` ago."""
+        self.acked += batches
+        self.acked_messages += messages
+        self.acked_bytes += nbytes
+        self.ack_delays.observe(delay_s, batches)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from federation.lanes import NORMAL
 from federation.mesh import Link, Mesh
+from relay.delay_histogram import DelayHistogram
 from relay.links.canaries import Ask, Canaries, LinkActivity
 from relay.links.link_state import LinkFacts, Movement, ReportedState, reported_state
 from relay.links.metrics import LinkState, ReceiverCounters, SenderCounters
@@ -67,7 +68,9 @@ def _figures(counters: SenderCounters | ReceiverCounters) -> dict[str, Any]:
     """Counters as JSON values; `asdict` would spoil a Counter."""
     named = {one.name: getattr(counters, one.name) for one in fields(counters)}
     return {
-        name: dict(value) if isinstance(value, dict) else value for name, value in named.items()
+        name: dict(value) if isinstance(value, dict) else value
+        for name, value in named.items()
+        if not isinstance(value, DelayHistogram)
     }
 
 

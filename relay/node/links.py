@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from federation.mesh import Link
 from federation.multicast import group_exchanges, group_sites
 from relay import ticks
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
+from relay.delay_histogram import DelaySnapshot
 from relay.delivery.context import DeliveryContext
 from relay.group.brought import BroughtBatches
 from relay.ledger.batch_rows import linked_row
@@ -243,6 +244,14 @@ class NodeLinks:
             (link, resting_report(link, *self._resting_lag(link))) for link in self._resting
         ]
         return reports_by_link(reports)
+
+    def ack_delays(self) -> Iterator[tuple[tuple[str, str], DelaySnapshot]]:
+        """Yield sender and receiver of each strand that begins here, and its delays of
+        acknowledgements.
+        """
+        for link, task in self._senders:
+            snapshot = task.machine.counters.ack_delays.snapshot()
+            yield (link.sender, link.receiver), snapshot
 
     def incoming(self) -> list[dict[str, Any]]:
         """Figures of the links that end here."""

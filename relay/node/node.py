@@ -24,6 +24,7 @@ from relay.batches.batch import BatchHeader
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.signature import Signer
 from relay.delivery.context import DeliveryCounters
+from relay.delivery.delays import DeliveryDelays
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.members import RevisionMembers
 from relay.ledger.revisions import KeptRevisions
@@ -95,6 +96,7 @@ class SiteNode:
         self.file_problem = ""
         """Reason why the present mesh file was not taken up; empty if it was."""
         self.counters = DeliveryCounters()
+        self.delays = DeliveryDelays()
         self.is_up = asyncio.Event()
         """Set once the node has run."""
         self.is_begun = asyncio.Event()
@@ -447,6 +449,7 @@ class SiteNode:
             ),
             self._place.slot,
             self._place.uplink,
+            self.delays,
         )
 
     def _reached(self, stage: str) -> None:

@@ -30,6 +30,7 @@ from relay.delivery.context import (
     GapBook,
     all_of,
 )
+from relay.delivery.delays import DeliveryDelays
 from relay.delivery.deliverer import DeliveryConnection
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
@@ -114,6 +115,7 @@ class NodeParts:
     """Slot of the site that the node serves."""
     uplink: Uplink = field(default_factory=lambda: Uplink(time.monotonic))
     """Gates of what the site sends."""
+    delays: DeliveryDelays = field(default_factory=DeliveryDelays)
 
     @property
     def mesh(self) -> Mesh:
@@ -264,6 +266,7 @@ class NodeParts:
             absent=given.absent,
             gaps=given.gaps,
             clock_differences_ms=given.clock_differences_ms,
+            delays=self.delays,
         )
         context.hold(self.held)
         return context, connection

@@ -475,11 +475,10 @@ class Packer:
             self._settle_soon()
             return  # no message, and no row
         self._books.packed(PackedBatch(header, done.entries))
-        self._metrics.batches += 1
-        self._metrics.batch_bytes += done.size
-        self._metrics.bytes += header.byte_count
+        self._metrics.note_batch(done.size, header.byte_count)
         if isinstance(parcel, Parcel):
-            self._metrics.messages += len(parcel.entries)
+            delay_ms = self._parts.now_ms() - header.first_published_ms
+            self._metrics.note_messages(len(parcel.entries), delay_ms)
             unwanted = parcel.flow.is_unwanted(parcel)
             if unwanted:
                 self._metrics.unwanted += len(parcel.entries)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from relay.delay_histogram import DelayHistogram
+
 
 class PackerState(StrEnum):
     STARTING = "starting"
@@ -40,6 +42,19 @@ class PackerMetrics:
     in_hand_messages: int = 0
     """Messages handed out by egress and not acknowledged."""
     in_hand_bytes: int = 0
+    delays: DelayHistogram = field(default_factory=DelayHistogram)
+    """Delays of messages from the publish of their batch's oldest to the log's confirm."""
+
+    def note_batch(self, stored_bytes: int, entry_bytes: int) -> None:
+        """Count a confirmed batch: its bytes as appended, and those of its entries."""
+        self.batches += 1
+        self.batch_bytes += stored_bytes
+        self.bytes += entry_bytes
+
+    def note_messages(self, messages: int, delay_ms: int) -> None:
+        """Count the messages of a confirmed batch, the oldest published `delay_ms` ago."""
+        self.messages += messages
+        self.delays.observe(delay_ms / 1000, messages)
 
 
 @dataclass(slots=True)

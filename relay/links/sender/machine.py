@@ -492,10 +492,8 @@ class LinkSender:
             return self._drop("acknowledges what was not sent")
         if done is None:
             return []
-        counters = self.counters
-        counters.acked += done.batches
-        counters.acked_messages += done.messages
-        counters.acked_bytes += done.bytes
+        delay_s = now - done.first_sent_at
+        self.counters.note_ack(done.batches, done.messages, done.bytes, delay_s)
         self._progress.acknowledged(done.headers, now)
         for header in done.headers:
             session.logged.add(header.name)
