@@ -68,6 +68,18 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "bulk_amqp",
         "core | crash_points | delay_histogram | retry | ticks | waiters",
     ),
+    "relay/admin": (
+        "admin",
+        "operator_routes | slot_routes",
+        "access | metrics",
+    ),
+    "relay/admin/metrics": (
+        "exposition",
+        "old_names | page | sections",
+        "catalogue",
+        "link_metrics | site_metrics",
+        "definition",
+    ),
     "relay/log": (
         "writer",
         "follower",
@@ -118,6 +130,7 @@ ONLY_IMPORTERS = {
     "rocksdict": {"dedup/rocksdb_store.py"},
     "cassandra": {"dedup/journal/cassandra_journal.py", "dedup/journal/cassandra_session.py"},
     "kazoo": {"relay/cluster/zookeeper.py"},
+    "prometheus_client": {"relay/admin/metrics/exposition.py"},
 }
 """A vendor's library behind a seam has one importer."""
 

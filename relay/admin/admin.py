@@ -2,7 +2,8 @@
 
 GET /health    200 while the event loop turns; watched by the supervisor
 GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
-GET /metrics   the same figures as Prometheus text
+GET /metrics   the catalogue of metrics (`relay/admin/metrics`) as Prometheus text, and the names
+               of the former release beside; /metrics?names=new without those
 
 On loopback these are for any program of this machine, and the routes that `extend` adds for callers
 with the process's token (`operator_routes`). From elsewhere all of them need TLS and the mesh
@@ -23,6 +24,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from federation.brokers.broker_uri import is_loopback
 from relay.admin.access import AdminAfar, AdminUnavailable, from_this_machine
+from relay.admin.metrics.exposition import CONTENT_TYPE, metrics_text
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +42,13 @@ class Admin:
         port: int = 0,
         extend: Callable[[web.Application], None] | None = None,
         afar: AdminAfar | None = None,
+        measured: Report | None = None,
     ) -> None:
         """Serve on loopback at `port` (0: a free one), also at `host` if another loopback address
-        is given, and at `afar`.
+        is given, and at `afar`. `measured` returns the report with figures for metrics alone.
         """
         self._report = report
+        self._measured = measured or report
         self._extend = extend
         self._host = host
         self._port = port
@@ -115,78 +119,18 @@ class Admin:
         return web.json_response(self._report())
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=prometheus_text(self._report()), content_type="text/plain")
+        names = request.query.get("names", _BOTH)
+        if names not in (_BOTH, _NEW):
+            raise web.HTTPBadRequest(text=f"names={names}: there are {_BOTH} and {_NEW}\n")
+        # In a thread, since a hub's text takes as long as many batches do.
+        body = await asyncio.to_thread(
+            metrics_text, self._measured(), with_old_names=names == _BOTH
+        )
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-def prometheus_text(report: dict[str, Any]) -> str:
-    """Every number of a report as `isthmus_*` with the site or the link as labels."""
-    lines: list[str] = []
-    for site, figures in report["sites"].items():
-        lines += _numbers(figures, f'site="{site}"', "isthmus_site")
-        lines += _slot_numbers(figures, f'site="{site}"')
-        lines += _group_numbers(figures.get("group"), f'site="{site}"')
-        for link in figures.get("links_in", ()):
-            labels = f'from="{link["from"]}",to="{link["to"]}"'
-            lines += _link_numbers(link, labels, "_in")
-    for link in report["links"]:
-        labels = f'from="{link["from"]}",to="{link["to"]}"'
-        lines += _link_numbers(link, labels, "")
-    return "\n".join(sorted(lines)) + "\n"
-
-
-def _slot_numbers(figures: dict[str, Any], labels: str) -> list[str]:
-    """Figures of a node among several of its site, of each slot by itself: of the slot if the node
-    runs the slot, of its copy if it stands by.
-    """
-    if "takeovers" not in figures:
-        return []
-    if "slots" in figures:
-        parts = enumerate(figures["slots"])
-        return [line for n, own in parts for line in _slot_numbers(own, f'{labels},slot="{n}"')]
-    slot = figures.get("slot")
-    lines = [f"isthmus_slot_held{{{labels}}} {int(slot is not None)}"]
-    if slot is not None:
-        away_s = slot["journal_away_s"] or 0
-        lines += _numbers({**slot, "journal_away_s": away_s}, labels, "isthmus_slot")
-    return lines + _numbers(figures.get("copy", {}), labels, "isthmus_copy")
-
-
-def _group_numbers(group: dict[str, Any] | None, labels: str) -> list[str]:
-    """Figures of a member of the mesh's multicast group; those of each site that it hears have
-    metric names of their own, so that sums count nothing twice.
-    """
-    if group is None:
-        return []
-    lines = [f"isthmus_group_up{{{labels}}} {int(not group['away'])}"]
-    lines += _numbers(group, labels, "isthmus_group")
-    for site, figures in group.get("heard", {}).items():
-        lines += _numbers(figures, f'{labels},from="{site}"', "isthmus_group_heard")
-    return lines
-
-
-def _link_numbers(link: dict[str, Any], labels: str, way: str) -> list[str]:
-    """Figures of a link; its lanes have metric names of their own, so that sums count nothing
-    twice.
-    """
-    lines = _numbers(link, labels, f"isthmus_link{way}")
-    for lane, figures in link.get("lanes", {}).items():
-        lines += _numbers(figures, f'{labels},lane="{lane}"', f"isthmus_lane{way}")
-    return lines
-
-
-def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:
-    lines = []
-    for name, value in figures.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            lines.append(f"{prefix}_{name}{{{labels}}} {value}")
-        elif name == "state":
-            lines.append(
-                f'{prefix}_up{{{labels},state="{value}"}} {int(value in ("running", "lagging"))}'
-            )
-        elif name == "core":
-            lines.append(f"{prefix}_native_core{{{labels}}} {int(value == 'native')}")
-    return lines
-
+_BOTH = "both"
+_NEW = "new"
 
 CLOSE_WITHIN_S = 0.5
 FIRST_REQUEST_WITHIN_S = 10.0

@@ -24,6 +24,7 @@ from dedup.store import StoreError, StoreLocked
 from federation import durable_file
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import PasswordMissing
+from federation.certificate_files import CertificateExpiry
 from federation.signing_keys import PrivateKeyUnusable
 from relay.admin.access import AdminAfar
 from relay.admin.admin import LOOPBACK, Admin
@@ -37,6 +38,7 @@ from relay.admin.operator_routes import (
 from relay.admin.slot_routes import SlotRoutes
 from relay.ledger.file_writer import FileWriters
 from relay.node.machine import GivingRefused
+from relay.node.measurements import measured
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
@@ -96,7 +98,10 @@ class RelayProcess:
         self._mending = MendingRoutes(self._mending_of)
         self._repair = RepairRoutes(self._stages_of, self._mending.token)
         self._slots = SlotRoutes(self._give, self._mending.token)
-        self._admin = Admin(self.report, admin_host, admin_port, self._add_routes, admin_afar)
+        self._admin = Admin(
+            self.report, admin_host, admin_port, self._add_routes, admin_afar, self.measurements
+        )
+        self._certificates = CertificateExpiry()
         self._is_stopping = False
         self.stopped: dict[str, str] = {}
         """Site, or slot of a site -> reason why it stopped by itself; no restart helps."""
@@ -166,6 +171,10 @@ class RelayProcess:
             "sites": {site: _site(nodes) for site, nodes in self._by_site().items()},
             "links": [link for nodes in self._by_site().values() for link in _links(nodes)],
         }
+
+    def measurements(self) -> dict[str, Any]:
+        """Content of /metrics, before it is text."""
+        return measured(self.report(), self._by_site(), self._certificates)
 
     def _by_site(self) -> dict[str, list[SiteNode]]:
         """Nodes of each site's slots, in order."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.admin.metrics.catalogue import CATALOGUE
+
 TOP = Path(__file__).parents[2]
 PRODUCT = ("relay", "federation", "dedup", "isthmus", "wan_proxy", "simulation", "spark_audit")
 CODE = (*PRODUCT, "tests", "benchmarks", "scripts")
@@ -71,7 +73,8 @@ def words() -> frozenset[str]:
                     pass
     for file in (TOP / "core" / "src").glob("*.rs"):  # the native core's, in Rust
         found |= {file.name, *re.findall(r"\b(?:fn|struct|enum) (\w+)", file.read_text())}
-    return frozenset(found | {"isthmus_core"})
+    metrics = {name for metric in CATALOGUE for name in (metric.name, metric.old)}
+    return frozenset(found | metrics | {"isthmus_core"})
 
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:

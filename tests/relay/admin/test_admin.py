@@ -11,101 +11,50 @@ import pytest
 from aiohttp import web
 
 from relay.admin.access import AdminUnavailable
-from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer, prometheus_text
+from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer
+from tests.relay.admin.metrics.reports import REPORT
 
-REPORT = {
-    "pid": 1,
-    "sites": {"paris": {"state": "running", "delivered": 7, "core": "native"}},
-    "links": [
-        {"from": "paris", "to": "tokyo", "state": "down", "lag_messages": 3},
-        {
-            "from": "tokyo",
-            "to": "paris",
-            "state": "lagging",
-            "clock_ahead_ms": None,
-            "sent": 5,
-            "lanes": {"normal": {"state": "running", "sent": 3}, "bulk": {"sent": 2}},
-        },
-    ],
-}
+STATUS = {"pid": 1, "sites": {}, "links": []}
 
 
-async def test_it_answers_health_status_and_metrics() -> None:
-    admin = Admin(lambda: REPORT)
+async def test_the_admin_port_answers_health_and_status() -> None:
+    admin = Admin(lambda: STATUS)
     port = await admin.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
         assert (await client.get("/health")).status == 200
-        assert await (await client.get("/status")).json() == REPORT
-        metrics = (await (await client.get("/metrics")).text()).splitlines()
-    assert 'isthmus_site_delivered{site="paris"} 7' in metrics
-    assert 'isthmus_site_up{site="paris",state="running"} 1' in metrics
-    assert 'isthmus_site_native_core{site="paris"} 1' in metrics
-    assert 'isthmus_link_up{from="paris",to="tokyo",state="down"} 0' in metrics
-    # One that lags carries what it should.
-    assert 'isthmus_link_up{from="tokyo",to="paris",state="lagging"} 1' in metrics
-    assert 'isthmus_link_sent{from="tokyo",to="paris"} 5' in metrics
-    assert 'isthmus_lane_sent{from="tokyo",to="paris",lane="bulk"} 2' in metrics
-    assert 'isthmus_lane_up{from="tokyo",to="paris",lane="normal",state="running"} 1' in metrics
+        assert await (await client.get("/status")).json() == STATUS
     await admin.close()
 
 
-SLOT = {"epoch": 3, "rows": 1200, "waiting_bytes": 9, "journal_away_s": None}
-
-
 @pytest.mark.parametrize(
-    ("figures", "lines"),
-    [
-        ({}, set()),
-        (
-            {"takeovers": 1, "slot": SLOT},
-            {
-                *('isthmus_site_takeovers{site="paris"} 1', 'isthmus_slot_held{site="paris"} 1'),
-                *('isthmus_slot_epoch{site="paris"} 3', 'isthmus_slot_rows{site="paris"} 1200'),
-                'isthmus_slot_waiting_bytes{site="paris"} 9',
-                'isthmus_slot_journal_away_s{site="paris"} 0',
-            },
-        ),
-        (
-            {"takeovers": 0, "copy": {"row": 1199, "followed_s": 0.2}},
-            {
-                *('isthmus_site_takeovers{site="paris"} 0', 'isthmus_slot_held{site="paris"} 0'),
-                'isthmus_copy_row{site="paris"} 1199',
-                'isthmus_copy_followed_s{site="paris"} 0.2',
-            },
-        ),
-        (
-            {"takeovers": 0, "copy": {"row": None, "followed_s": None}},
-            {'isthmus_site_takeovers{site="paris"} 0', 'isthmus_slot_held{site="paris"} 0'},
-        ),
-    ],
+    ("query", "has_former_names"), [("", True), ("?names=both", True), ("?names=new", False)]
 )
-def test_a_node_among_several_has_metrics_of_slot_and_copy(
-    figures: dict[str, object], lines: set[str]
+async def test_metrics_are_prometheus_text_with_the_former_names_unless_asked_for_new_ones(
+    query: str, has_former_names: bool
 ) -> None:
-    text = prometheus_text({"sites": {"paris": figures}, "links": []})
-    assert set(filter(None, text.splitlines())) == lines
+    admin = Admin(lambda: STATUS, measured=lambda: REPORT)
+    port = await admin.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        answer = await client.get(f"/metrics{query}")
+        lines = (await answer.text()).splitlines()
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'isthmus_site_delivered_messages_total{site="paris"} 7.0' in lines
+    assert ('isthmus_site_delivered{site="paris"} 7' in lines) is has_former_names
+    await admin.close()
 
 
-def test_slots_that_nodes_share_have_metrics_each() -> None:
-    copy = {"takeovers": 0, "copy": {"row": 1199, "followed_s": 0.2}}
-    figures = {"takeovers": 1, "slots": [{"takeovers": 1, "slot": SLOT}, copy]}
-    text = prometheus_text({"sites": {"paris": figures}, "links": []})
-    assert {
-        'isthmus_slot_held{site="paris",slot="0"} 1',
-        'isthmus_slot_held{site="paris",slot="1"} 0',
-        'isthmus_slot_rows{site="paris",slot="0"} 1200',
-        'isthmus_copy_row{site="paris",slot="1"} 1199',
-    } <= set(text.splitlines())
-
-
-def test_the_metrics_say_how_long_the_journal_has_been_away() -> None:
-    figures = {"takeovers": 1, "slot": {**SLOT, "journal_away_s": 12.5}}
-    text = prometheus_text({"sites": {"paris": figures}, "links": []})
-    assert 'isthmus_slot_journal_away_s{site="paris"} 12.5' in text.splitlines()
+async def test_metrics_by_names_that_nobody_has_are_refused_with_the_choice() -> None:
+    admin = Admin(lambda: STATUS)
+    port = await admin.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        answer = await client.get("/metrics?names=old")
+        assert answer.status == 400
+        assert "there are both and new" in await answer.text()
+    await admin.close()
 
 
 async def test_a_connection_that_is_kept_does_not_hold_up_the_end() -> None:
-    admin = Admin(lambda: REPORT)
+    admin = Admin(lambda: STATUS)
     port = await admin.start()
     idle = await asyncio.open_connection("127.0.0.1", port)
     asking = await asyncio.open_connection("127.0.0.1", port)
@@ -119,7 +68,7 @@ async def test_a_connection_that_is_kept_does_not_hold_up_the_end() -> None:
 
 
 async def test_closing_what_never_listened_is_nothing() -> None:
-    await Admin(lambda: REPORT).close()
+    await Admin(lambda: STATUS).close()
 
 
 @pytest.fixture
@@ -132,7 +81,7 @@ async def local() -> AsyncIterator[str]:
 
         app.router.add_post("/change", taken)
 
-    admin = Admin(lambda: REPORT, extend=extend)
+    admin = Admin(lambda: STATUS, extend=extend)
     yield f"http://127.0.0.1:{await admin.start()}"
     await admin.close()
 
@@ -167,7 +116,7 @@ async def test_a_body_has_its_bounds(local: str) -> None:
 
 async def test_a_loopback_port_is_for_loopback_addresses() -> None:
     with pytest.raises(AdminUnavailable, match="wants TLS and a token"):
-        await Admin(lambda: REPORT, host="0.0.0.0").start()
+        await Admin(lambda: STATUS, host="0.0.0.0").start()
 
 
 async def test_a_connection_without_a_request_is_ended() -> None:
