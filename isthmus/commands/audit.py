@@ -125,6 +125,15 @@ class AuditOptions:
         ),
     ] = None
 
+    textfile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="For the verdict as metrics: a file NAME.prom that node exporter's textfile "
+            "collector reads.",
+        ),
+    ] = None
+
 
 @audit.command("file")
 @grouped
@@ -148,6 +157,7 @@ def audit_file(
     except BadPeriod as error:
         exit_with(str(error), EXIT_USAGE)
     mesh = mesh_or_exit(file, ())
+    _check_textfile(options.textfile)
     from spark_audit.job import SMALL_BYTES, Audit
     from spark_audit.ledgers.source import TooManyBadFiles
     from spark_audit.nightly import NightlyAudit
@@ -221,6 +231,7 @@ def audit_file(
         typer.echo(json.dumps(replace(report, asked=given).as_json(), indent=1))
     else:
         show(report, out)
+    _write_textfile(options.textfile, report)
     raise typer.Exit(report.verdict.exit_status)
 
 
@@ -320,6 +331,29 @@ def _findings(report: AuditReport) -> list[str]:
             f" published {one['published'] or 'nobody knows when'}: {one['why']}"
         )
     return lines
+
+
+def _check_textfile(path: Path | None) -> None:
+    """Exit, before any work, if the metrics would be read by nobody."""
+    if path is not None:
+        from spark_audit.report.textfile import TextfileUnusable, check_textfile
+
+        try:
+            check_textfile(path)
+        except TextfileUnusable as error:
+            exit_with(f"--textfile: {error}", EXIT_USAGE)
+
+
+def _write_textfile(path: Path | None, report: AuditReport) -> None:
+    if path is not None:
+        from spark_audit.report.textfile import write_textfile
+
+        try:
+            write_textfile(path, report, _now_ms() / 1000)
+        except OSError as error:
+            exit_with(
+                f"--textfile: {error}; the report is written, the metrics are not", EXIT_USAGE
+            )
 
 
 def _folder_within(work: str | None, out: Path) -> str:

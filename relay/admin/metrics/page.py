@@ -1,4 +1,4 @@
-"""Page of all metrics, docs/metrics.md, made from the catalogue."""
+"""Part of docs/metrics.md on the metrics of nodes, made from the catalogue."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ _SECTIONS = {
 }
 
 
-def metrics_page() -> str:
-    """Return the page's text."""
+def node_metrics() -> str:
+    """Return the page's part on the metrics of nodes."""
     sections = [
         "\n".join((f"## {title}\n", f"{text}\n", *_table(_of(section))))
         for section, (title, text) in _SECTIONS.items()

@@ -1,21 +1,13 @@
-"""Catalogue of metrics: names by convention, each once, and a page that is current."""
+"""Catalogue of metrics: names by convention, each once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from relay.admin.metrics.catalogue import CATALOGUE
 from relay.admin.metrics.definition import MetricDefinition, MetricType, ReportSection
-from relay.admin.metrics.page import metrics_page
-
-PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
-
-
-def test_the_page_of_metrics_is_current() -> None:
-    assert PAGE.read_text() == metrics_page(), "run: .venv/bin/python scripts/metrics_page.py"
 
 
 def test_each_metric_has_one_definition_and_each_former_name_one_heir() -> None:
