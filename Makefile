@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help network-tools group-tools setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
+.PHONY: help network-tools group-tools setup setup-audit demo test test-tools test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -61,9 +61,13 @@ ifdef RABBITMQ
 test: setup-audit chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "$(ON_RELEASE)"
 else
-test: setup-audit check
+test: setup-audit test-tools check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
+
+# Prometheus and promtool, which nothing but tests runs.
+test-tools:
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || scripts/install-packages.sh prometheus
 
 test-slow: setup-audit chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
@@ -84,7 +88,7 @@ group-tools: network-tools
 # On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
 # differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
 # release should change.
-test-long: setup-audit chroot cluster-parts network-tools
+test-long: setup-audit test-tools chroot cluster-parts network-tools
 	@ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || scripts/install-packages.sh libfaketime
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ

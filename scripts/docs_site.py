@@ -30,11 +30,12 @@ PAGES = {
 }
 """Files that become pages, by their path in the repository."""
 FOLDERS = (
+    "deploy/prometheus",
     *sorted(f"examples/{one.name}" for one in (TOP / "examples").iterdir()),
     "topology_configs",
 )
 """Folders of which each becomes one page."""
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".csv": "text"}
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".csv": "text"}
 LEFT_OUT = ".json"
 """Suffix of the schemas, which the page of the mesh file tells better."""
 MERMAID = "11.12.2"

@@ -26,10 +26,12 @@ ELSEWHERES = {
     "consumer_timeout",
     "isthmus.MESH.link.NEIGHBOUR",
     "neato",
+    "net.core.rmem_max",
+    "node_textfile_mtime_seconds",
     "rabbit_fifo_client.erl",
     "twopi",
 }
-"""Names of RabbitMQ's, Graphviz's and of queues."""
+"""Names of RabbitMQ's, Graphviz's, node exporter's, the kernel's and of queues."""
 A_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?|[\w/]+\.py")
 
 
