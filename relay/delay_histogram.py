@@ -6,8 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
-BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0)
-"""Upper bounds (s, inclusive) of all buckets but the last, which has no bound."""
+BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0, 3600.0)
+"""Upper bounds (s, inclusive) of all buckets but the last, which has no bound. More of them cost
+each scrape of a hub with hundreds of links.
+"""
 
 
 class DelaySnapshot(NamedTuple):

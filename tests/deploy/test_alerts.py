@@ -10,11 +10,9 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.admin.metrics.catalogue import CATALOGUE
-from relay.admin.metrics.definition import MetricType
 from relay.admin.metrics.exposition import metrics_text
-from spark_audit.report.textfile import AUDIT_METRICS
 from tests.deploy.rule_tests import TOP, check_firing, rules
+from tests.deploy.series_names import names_in, series_names
 from tests.simulation.test_metrics import MESHES, reports
 
 RUNBOOK = TOP / "docs" / "runbook.md"
@@ -311,20 +309,6 @@ def test_each_alert_says_what_is_the_matter_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
         assert rule["annotations"]["description"].endswith(".")
-
-
-def names_in(expression: str) -> set[str]:
-    """Names of Isthmus's series in an expression."""
-    return set(re.findall(r"\bisthmus_\w+", expression))
-
-
-def series_names() -> set[str]:
-    """Names of all series that nodes and audits serve."""
-    names = {metric.name for metric in AUDIT_METRICS}
-    for metric in CATALOGUE:
-        ends = ("_bucket", "_count", "_sum") if metric.type is MetricType.HISTOGRAM else ("",)
-        names |= {metric.name + end for end in ends}
-    return names
 
 
 def test_each_metric_of_an_alert_exists() -> None:

@@ -8,13 +8,17 @@ speed, memory is.
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from relay.node.site_folder import ANNOUNCED, site_folder
 from tests.journeys.application import Application, Inbox, letter
 from tests.journeys.live_mesh import LiveMesh
 from tests.live_brokers import BrokerPool, own_vhost
@@ -28,6 +32,7 @@ SALES, BODY = 40, 8 * 1024
 ORDERS = 10
 IDLE_S = 30.0
 SITE_MB = 10.0
+MOST_METRICS_BYTES = 5_000_000
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -42,6 +47,18 @@ def resident_mb(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise ProcessLookupError(pid)
+
+
+async def scrape(mesh: LiveMesh, site: str) -> tuple[int, float]:
+    """Bytes of a node's metrics, and the shortest time (s) of five scrapes."""
+    announced = json.loads((site_folder(mesh.state, site) / ANNOUNCED).read_text())
+    size, least_s = 0, math.inf
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{announced['admin_port']}") as client:
+        for _ in range(5):
+            began = time.monotonic()
+            size = len(await (await client.get("/metrics")).read())
+            least_s = min(least_s, time.monotonic() - began)
+    return size, least_s
 
 
 class Branches:
@@ -163,6 +180,9 @@ async def test_a_hub_and_hundreds_of_branches(broker_pool: BrokerPool, tmp_path:
             # Of a full process: what each has of its own is shared by its sites.
             assert resident < SITE_MB or len(group) < SITES_A_PROCESS
         print(f"hub: {resident_mb(pids['hub']):.0f} MB")
+        size, took_s = await scrape(mesh, "hub")
+        print(f"metrics of the hub: {size / 1e6:.2f} MB in {took_s * 1000:.0f} ms")
+        assert size < MOST_METRICS_BYTES
 
         for group in processes:
             # In a thread: the applications' connections have heartbeats to answer meanwhile.
