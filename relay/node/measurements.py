@@ -6,6 +6,7 @@ import platform
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def measured(
     delays = _acknowledgement_delays(slot for slots in nodes.values() for slot in slots)
     return {
         **report,
-        "version": metadata.version("isthmus"),
+        "version": _version(),
         "python": platform.python_version(),
         "outage_window_s": mesh.outage_window_s,
         "retention_s": mesh.retention_s,
@@ -44,6 +45,15 @@ def measured(
             for link in report["links"]
         ],
     }
+
+
+@cache
+def _version() -> str:
+    """Return the version of the installed package; empty where a checkout is run uninstalled."""
+    try:
+        return metadata.version("isthmus")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _of_site(slots: Sequence[SiteNode]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 TOP = Path(__file__).parents[2]
@@ -46,9 +48,9 @@ def check_firing(
             }
         )
     )
-    ended = subprocess.run(
-        ["promtool", "test", "rules", tests], capture_output=True, text=True, check=False
-    )
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.fail("promtool is missing: make test-tools")
+    ended = subprocess.run([promtool, "test", "rules", tests], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

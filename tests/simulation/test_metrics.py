@@ -109,3 +109,12 @@ def test_delays_count_each_message_delivered_or_packed_and_each_batch_acknowledg
         labels["origin"] for report in found for labels, _ in rows(ReportSection.FLOW, report)
     }
     assert origins == {"site01", "site02", "site03"}
+
+
+def test_a_site_shows_the_disk_of_its_folder_and_the_memory_of_its_barrier(tmp_path: Path) -> None:
+    mesh = simulated_mesh("complete", 2, 1)
+    for report in reports(mesh, tmp_path, 1):
+        assert report["outage_window_s"] == mesh.outage_window_s
+        for _, figures in rows(ReportSection.SITE, report):
+            assert figures["state_disk_bytes"] > figures["state_disk_free_bytes"] > 0
+            assert figures["barrier_memory_s"] == mesh.retention_s

@@ -66,16 +66,24 @@ _BOUNDS = (*map(floatToGoString, BOUNDS_S), "+Inf")
 
 def _samples(metric: MetricDefinition, rows: Iterable[Row]) -> Iterator[Sample]:
     for labels, figures in rows:
-        figure = figures.get(metric.key)
-        if metric.type is MetricType.STATE_SET:
-            for state in metric.states if figure is not None else ():
-                yield Sample(metric.name, {**labels, metric.name: state}, float(figure == state))
-        elif metric.type is MetricType.INFO:
-            if figure is not None:
-                named = {name: str(figures.get(name, "")) for name in metric.info}
-                yield Sample(metric.name, {**labels, metric.key: str(figure), **named}, 1.0)
-        elif metric.by:
-            for key, counted in (figure or {}).items():
-                yield Sample(metric.name, {**labels, metric.by: key}, float(counted))
-        elif (value := metric.read(figure)) is not None:
-            yield Sample(metric.name, labels, float(value))
+        for own, value in _series(metric, figures):
+            yield Sample(metric.name, {**labels, **own}, float(value))
+
+
+def _series(
+    metric: MetricDefinition, figures: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the labels of the metric's own, and the value, of each series of a row."""
+    figure = figures.get(metric.key)
+    if metric.type is MetricType.STATE_SET and figure is not None:
+        yield from (({metric.name: state}, state == figure) for state in metric.states)
+    elif metric.type is MetricType.INFO and figure is not None:
+        names = (metric.key, *metric.info)
+        yield {name: str(figures.get(name, "")) for name in names}, 1
+    elif metric.by:
+        yield from (({metric.by: key}, counted) for key, counted in (figure or {}).items())
+    elif metric.type in _NUMBERS and (value := metric.read(figure)) is not None:
+        yield {}, value
+
+
+_NUMBERS = (MetricType.COUNTER, MetricType.GAUGE)

@@ -336,7 +336,7 @@ SITE_METRICS = (
         _GAUGE,
         _SITE,
         "state_disk_bytes",
-        "Size of the file system with the site's state folder.",
+        "Size of the file system with the site's state folder, without what is kept for root.",
     ),
     _M(
         "isthmus_site_state_disk_free_bytes",
