@@ -6,6 +6,9 @@ There may be no container engine here: what is held is everything that can be to
 from __future__ import annotations
 
 import re
+import ssl
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,12 @@ import pytest
 import typer
 import yaml
 
-from federation.brokers.broker_uri import parse_amqp, parse_management, parse_stream
+from federation.brokers.broker_uri import parse_admin, parse_amqp, parse_management, parse_stream
 from federation.mesh import Mesh
 from federation.mesh_file import read_mesh
 from isthmus.brokers.config import enabled_plugins
 from isthmus.cli import app
+from relay.admin.access import SHORTEST_TOKEN
 
 TOP = Path(__file__).parents[2]
 DOCKER = TOP / "docker"
@@ -33,7 +37,7 @@ def compose() -> dict[str, Any]:
 @pytest.fixture
 def mesh() -> Mesh:
     reading = read_mesh(DOCKER / "mesh.yaml")
-    assert reading.problems == ()
+    assert all("no file /certificates/" in problem.wrong for problem in reading.problems)
     assert reading.mesh is not None
     return reading.mesh
 
@@ -80,10 +84,73 @@ def test_every_site_has_a_node_that_serves_it(compose, mesh):
 def test_the_brokers_are_declared_before_a_node_starts(compose, mesh):
     services = compose["services"]
     assert command_of(services["apply"]).startswith("apply ")
-    assert set(services["apply"]["depends_on"]) == set(mesh.sites)
+    assert set(services["apply"]["depends_on"]) == {*mesh.sites, "certificates"}
     for site in mesh.sites:
-        waits_for = services[f"{site}-node"]["depends_on"]["apply"]
-        assert waits_for == {"condition": "service_completed_successfully"}
+        waits_for = services[f"{site}-node"]["depends_on"]
+        done = {"condition": "service_completed_successfully"}
+        assert waits_for == {"apply": done, "certificates": done}
+
+
+def test_nodes_show_certificates_that_prometheus_trusts(compose, mesh, tmp_path):
+    made = compose["services"]["certificates"]
+    _, script, folder = made["entrypoint"]
+    assert f"certificates:{folder}" in made["volumes"]
+    words = [sys.executable, DOCKER / Path(script).name, tmp_path, *made["command"]]
+    subprocess.run(words, check=True)
+    trusting = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    showing = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    showing.load_cert_chain(tmp_path / "node.pem", tmp_path / "node.key")
+    for site in mesh.sites.values():
+        address = parse_admin(site.admin)
+        assert compose["services"][f"{site.name}-node"]["hostname"] == address.host
+        shake_hands(trusting, showing, address.host)
+        access = site.admin_access
+        assert {access.tls.certificate, access.tls.key, access.tls.ca} == {
+            f"/certificates/{name}" for name in ("node.pem", "node.key", "ca.pem")
+        }
+        assert access.token == "file:/certificates/admin.token"
+        assert (
+            "certificates:/certificates:ro" in compose["services"][f"{site.name}-node"]["volumes"]
+        )
+    before = (tmp_path / "node.pem").read_bytes()
+    assert len((tmp_path / "admin.token").read_text().strip()) >= SHORTEST_TOKEN
+    subprocess.run(words, check=True)
+    assert (tmp_path / "node.pem").read_bytes() == before, "another start makes no others"
+    (tmp_path / "ca.pem").unlink()
+    subprocess.run(words, check=True)
+    assert (tmp_path / "node.pem").read_bytes() != before
+
+
+def shake_hands(trusting: ssl.SSLContext, showing: ssl.SSLContext, name: str) -> None:
+    """Have a client that trusts speak TLS with a server; raises SSLError if it does not trust."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=name)
+    server = showing.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [client, server]
+    while waiting:
+        for one in list(waiting):
+            try:
+                one.do_handshake()
+                waiting.remove(one)
+            except ssl.SSLWantReadError:
+                pass
+
+
+def test_prometheus_asks_every_node_and_grafana_asks_prometheus(compose, mesh):
+    config = yaml.safe_load((DOCKER / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    addresses = [parse_admin(site.admin) for site in mesh.sites.values()]
+    asked = [{"targets": [f"{address.host}:{address.port}" for address in addresses]}]
+    assert job["static_configs"] == asked
+    prometheus, grafana = (compose["services"][name] for name in ("prometheus", "grafana"))
+    assert prometheus["profiles"] == grafana["profiles"] == ["observe"]
+    mounted = {volume.split(":")[1] for volume in prometheus["volumes"]}
+    assert set(config["rule_files"]) <= mounted
+    (source,) = yaml.safe_load((DOCKER / "grafana" / "datasource.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (boards,) = yaml.safe_load((DOCKER / "grafana" / "boards.yaml").read_text())["providers"]
+    targets = [volume.split(":")[1] for volume in grafana["volumes"]]
+    assert sum(target.startswith(boards["options"]["path"]) for target in targets) == 2
 
 
 def test_every_volume_is_declared_and_every_mounted_file_is_there(compose):
@@ -98,7 +165,7 @@ def test_every_volume_is_declared_and_every_mounted_file_is_there(compose):
 
 def test_no_two_services_publish_the_same_port_and_none_beyond_this_machine(compose):
     published = [port for each in compose["services"].values() for port in each.get("ports", ())]
-    assert len({port.rpartition(":")[0] for port in published}) == len(published) == 6
+    assert len({port.rpartition(":")[0] for port in published}) == len(published) == 8
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
