@@ -65,9 +65,10 @@ test: setup-audit test-tools check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
-# Prometheus and promtool, which nothing but tests runs.
-test-tools:
+# What nothing but tests runs: Prometheus and promtool, and a browser for the page.
+test-tools: setup
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || scripts/install-packages.sh prometheus
+	@scripts/setup-test-tools.sh
 
 test-slow: setup-audit chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"

@@ -21,6 +21,7 @@ from isthmus.commands.health import health
 from isthmus.commands.holds import drain, pause, resume
 from isthmus.commands.keygen import keygen
 from isthmus.commands.mesh_file import schema, validate
+from isthmus.commands.page import page
 from isthmus.commands.plan import plan
 from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
@@ -41,7 +42,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(validate, schema, plan, keygen, apply, up, down, status, nodes, slots, uri, publish, consume),
+    *(validate, schema, plan, keygen, apply, up, down, status, page, nodes, slots),
+    *(uri, publish, consume),
     *(
         pause,
         resume,

@@ -97,7 +97,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__main__ | in_turn | lossy_nodes | spark_submit",
         "cli",
         "commands",
-        "hold_orders | doctor | bench | demo | reslot_sites",
+        "hold_orders | doctor | bench | demo | reslot_sites | page",
         "status | outage | repair",
         "plan | up",
         "cluster_parts",

@@ -33,6 +33,8 @@ def sender_report(
         "lag_bytes": lag.bytes,
         "lag_seconds": round(lag.seconds, 3),
         "receiver_formats": None if formats is None else formats.ranges,
+        "window_used_bytes": machine.outstanding_bytes,
+        "window_bytes": machine.window_bytes,
         **_figures(machine.counters),
         # None until measured: 0 would mean equal clocks.
         "clock_ahead_ms": machine.measured and machine.measured.ahead_ms,

@@ -181,8 +181,8 @@ class LinkSender:
 
     @property
     def window_bytes(self) -> int:
-        """Present size of the window, which is halved after sessions that brought nothing."""
-        return self._window_size.bytes
+        """Bytes that may be under way: the size of the window, or less where the rate is low."""
+        return self._window_size.present
 
     def receiver_has(self, name: BatchName) -> bool:
         """Return True if the receiver's log is known from this session to have the batch."""

@@ -114,9 +114,14 @@ class WindowSize:
         """Bytes that the link's rate is worth having under way, or None without a rate."""
         self._most = most
 
+    @property
+    def present(self) -> int:
+        """Bytes that may be under way at present, by size and rate."""
+        return self.bytes if self.limit is None else min(self.bytes, self.limit)
+
     def room(self, window: LinkWindow) -> int:
         """Return how many bytes more may go under way; a batch may exceed any room above 0."""
-        most = self.bytes if self.limit is None else min(self.bytes, self.limit)
+        most = self.present
         return max(0, most - window.outstanding_bytes) if window.outstanding else most
 
     def grow(self, acknowledged: int) -> None:

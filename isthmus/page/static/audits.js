@@ -1,0 +1,31 @@
+// The last audits, their findings, and the repair of what was lost.
+
+import { h, number, table } from "./dom.js";
+import { give, withToken } from "./login.js";
+import { get } from "./server.js";
+
+export function auditsView(main, { signal }) {
+  const list = h("div", { "aria-live": "polite" }, h("p", { class: "quiet" }, "reading the reports ..."));
+  main.append(h("h2", {}, "Audits"), list);
+  withToken(list, async () => {
+    const { audits } = await get("/api/audits");
+    if (signal.aborted) return;
+    list.replaceChildren(...(audits.length ? audits.map(show) : [h("p", {}, "There is no audit in the state folder yet: `isthmus audit` makes one.")]));
+  });
+}
+
+function show(audit) {
+  if (audit.problem) return h("section", {}, h("h3", {}, audit.name), h("p", { class: "problem" }, audit.problem));
+  const counts = Object.entries(audit.findings).map(([kind, count]) => `${number(count)} ${kind}`).join(", ");
+  const css = { proven: "well", findings: "bad" }[audit.verdict] ?? "warn";
+  const repair = () => give(`Repair what the audit of ${audit.name} found lost?`, { order: "repair", audit: audit.name },
+    h("p", {}, "Sites whose logs still have the messages send them again; an audit of the same time follows, which takes minutes."));
+  return h("section", {},
+    h("h3", {}, audit.name), h("p", {}, h("span", { class: `state ${css}` }, audit.verdict), ` ${audit.sentence}`),
+    counts ? h("p", {}, `Findings: ${counts}`) : "",
+    audit.can_repair ? h("div", { class: "row" }, h("button", { onclick: repair }, "Repair")) : "",
+    audit.why_not_proven.length ? h("details", {}, h("summary", {}, "Why it is not proven"), h("ul", {}, audit.why_not_proven.map((why) => h("li", {}, why)))) : "",
+    audit.shown.length ? h("details", {}, h("summary", {}, `The first ${audit.shown.length} findings`),
+      table("Findings", [["kind"], ["message"], ["exchange"], ["from"], ["to"], ["published"], ["why", false, "reason"]],
+        audit.shown.map((one) => [one.kind, one.identity || "?", one.exchange, one.origin, one.destination, one.published, one.why]))) : "");
+}
