@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from federation.wording import numbered
+from relay.delivery.put_aside import Aside
 from relay.node.site_folder import (
     ANNOUNCED,
     STANDBY,
@@ -161,6 +162,16 @@ class NodeClient:
             if answer.status != 200:
                 raise NodeSaysNo(f"{self.site}: {await answer.text()}")
             yield answer
+
+
+async def look_into(looks: dict[str, Any], client: NodeClient, aside: Aside, **query: int) -> None:
+    """Add what the nodes of a site have put aside in a queue to `looks`, by the site, as their
+    answers come: {"total", "messages"}. Raises NodeAway, NodeSaysNo.
+    """
+    async for answer in client.get(aside.value, **query):
+        look = looks.setdefault(client.site, {"total": 0, "messages": []})
+        look["total"] += answer["total"]
+        look["messages"] = [*look["messages"], *answer["messages"]][: query.get("most")]
 
 
 def _session() -> aiohttp.ClientSession:

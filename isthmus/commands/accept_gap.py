@@ -51,6 +51,14 @@ def accept_gap(
             help="Only of the delivery of what this site published there; may be repeated.",
         ),
     ] = None,
+    gap_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gap",
+            metavar="ID",
+            help="Only this gap, by its `id` in --json, unless it has grown; may be repeated.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
@@ -77,6 +85,7 @@ def accept_gap(
     names = {one.cluster_id: name for name, one in mesh.sites.items()}
     standing = _standing(slots)
     gaps = _chosen(site, [gap for _, gap in standing], link or (), flow or (), names)
+    gaps = _by_id(site, gaps, gap_id or ())
     if not as_json:
         _show(site, gaps, names)
     # JSON output has no room for a question.
@@ -123,6 +132,19 @@ def _chosen(
         known = ", ".join(_who(gap, names) for gap in stand) or "nothing"
         exit_with(f"{site}: {', '.join(missing)} stands at no gap; {known} does", EXIT_USAGE)
     return chosen
+
+
+def _by_id(site: str, gaps: list[OpenGap], ids: Sequence[str]) -> list[OpenGap]:
+    """Return the gaps of these IDs, or all without IDs; end the command if there is none of an
+    ID.
+    """
+    if missing := set(ids) - {gap.id for gap in gaps}:
+        exit_with(
+            f"{site}: no stage stands at the gap {', '.join(sorted(missing))}: the stage goes on,"
+            " or the gap has grown; look again",
+            EXIT_USAGE,
+        )
+    return [gap for gap in gaps if not ids or gap.id in ids]
 
 
 def _links(gap: OpenGap) -> set[str]:

@@ -83,13 +83,21 @@ def _order(
 POLL_S = 0.5
 
 
-def drain(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) -> None:
+def drain(
+    file: MeshFile,
+    site: SiteName,
+    waits: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return only once the site is drained.")
+    ] = True,
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
     """Empty a site that is to leave the mesh; returns when the site has nothing that others need.
 
     End the site's publishers first. Its egress queues are emptied, its links in end, and the
     messages of its log go to its neighbours and into its own queues. Then take the site out of the
     mesh file and `isthmus apply` the file. Ctrl-C ends only the waiting: the site goes on draining,
-    also after a restart, until `isthmus resume FILE --site SITE`.
+    also after a restart, until `isthmus resume FILE --site SITE`. With --no-wait the command
+    returns once the order is given.
 
     Exit status 0 when drained, 1 if its node does not run.
 
@@ -98,6 +106,9 @@ def drain(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) ->
     mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
     hold(state, site, lambda holds: replace(holds, paused=False, draining=True, quiescing=False))
+    if not waits:
+        typer.echo(f"{site} is to drain; `isthmus status {file}` shows when it is drained")
+        return
     if not asyncio.run(_until_drained(mesh, site, state)):
         raise typer.Exit(EXIT_FAULT)
     typer.echo(

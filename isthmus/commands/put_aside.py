@@ -22,7 +22,7 @@ from rich.table import Table
 
 from federation.wording import counted
 from isthmus.known.known_meshes import mesh_or_known
-from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo, look_into
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -113,7 +113,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         failed = False
         for one in sites:
             try:
-                asyncio.run(_look_into(looks, NodeClient.of(state, one), aside, most=most))
+                asyncio.run(look_into(looks, NodeClient.of(state, one), aside, most=most))
             except (NodeAway, NodeSaysNo) as error:
                 typer.echo(str(error), err=True)
                 failed = True
@@ -186,21 +186,11 @@ def _client(file: Path, site: str, state: Path) -> NodeClient:
         exit_with(str(error), EXIT_FAULT)
 
 
-async def _look_into(looks: dict[str, Any], client: NodeClient, aside: Aside, **query: int) -> None:
-    """Add what the nodes of a site have to `looks`, as their answers come. Raises NodeAway,
-    NodeSaysNo.
-    """
-    async for answer in client.get(aside.value, **query):
-        look = looks.setdefault(client.site, {"total": 0, "messages": []})
-        look["total"] += answer["total"]
-        look["messages"] = [*look["messages"], *answer["messages"]][: query.get("most")]
-
-
 def _look(client: NodeClient, aside: Aside) -> dict[str, Any]:
     """Return all that the nodes of a site have, with bodies; end the command if none answers."""
     looks: dict[str, Any] = {}
     try:
-        asyncio.run(_look_into(looks, client, aside, bodies=1))
+        asyncio.run(look_into(looks, client, aside, bodies=1))
     except (NodeAway, NodeSaysNo) as error:
         if client.site not in looks:
             exit_with(str(error), EXIT_FAULT)

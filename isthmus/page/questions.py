@@ -5,6 +5,7 @@ audits, and what an outage would do.
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo, look_into
+from isthmus.options import EXIT_USAGE
 from isthmus.outage.tables import tables
 from isthmus.page.command_run import CommandResult, CommandUnfinished, run_command
 from relay.delivery.put_aside import Aside
@@ -40,14 +43,19 @@ class NoAnswer(Exception):
     """The command behind a question has failed; the text is the command's."""
 
 
-async def messages_put_aside(file: Path, state: Path, site: str, aside: Aside) -> dict[str, Any]:
-    """Return {"total", "messages"}, the first SHOWN_MESSAGES without their bodies. Raises
-    NoAnswer.
+async def messages_put_aside(state: Path, site: str, aside: Aside) -> dict[str, Any]:
+    """Return {"total", "messages", "problem"}: the first SHOWN_MESSAGES without their bodies, and
+    why there may be more at other nodes, empty if not. Raises NoAnswer.
     """
-    words = [str(aside), "list", str(file), f"--site={site}", f"--most={SHOWN_MESSAGES}"]
-    answer = await _json_of([*words, "--json", f"--state={state}"], LOOK_WITHIN_S, {0})
-    found: dict[str, Any] = answer["sites"][site]
-    return found
+    looks: dict[str, Any] = {}
+    problem = ""
+    try:
+        await look_into(looks, NodeClient.of(state, site), aside, most=SHOWN_MESSAGES)
+    except (NodeAway, NodeSaysNo) as error:
+        if site not in looks:
+            raise NoAnswer(str(error)) from None
+        problem = str(error)  # of slots that others have
+    return {**looks[site], "problem": problem}
 
 
 async def message_put_aside(
@@ -64,12 +72,14 @@ async def message_put_aside(
 
 def body_shown(body: bytes) -> dict[str, Any]:
     """Return the fields `text`, `is_text` and `is_cut` of a body."""
-    shown = body[:SHOWN_BYTES]
-    # A character that the cut has halved is none of the body's faults.
-    whole = shown.decode(errors="ignore").encode()
-    is_text = shown.startswith(whole) and len(shown) - len(whole) < 4
-    text = whole.decode() if is_text else shown.decode(errors="backslashreplace")
-    return {"text": text, "is_text": is_text, "is_cut": len(body) > SHOWN_BYTES}
+    shown, is_cut = body[:SHOWN_BYTES], len(body) > SHOWN_BYTES
+    try:
+        # A character that the cut has halved is none of the body's faults.
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not is_cut)
+        is_text = True
+    except UnicodeDecodeError:
+        text, is_text = shown.decode(errors="backslashreplace"), False
+    return {"text": text, "is_text": is_text, "is_cut": is_cut}
 
 
 async def message_trace(file: Path, state: Path, id_: str, day: str) -> dict[str, Any]:
@@ -168,7 +178,9 @@ def _plain(text: object) -> str:
 
 
 async def _json_of(words: list[str], within_s: float, good: set[int]) -> dict[str, Any]:
-    """Run a command; return the JSON that it prints with one of the `good` exit statuses."""
+    """Run a command; return the JSON that it prints with one of the `good` exit statuses.
+    Raises BadInquiry if the call is wrong, NoAnswer.
+    """
     try:
         result: CommandResult = await run_command(words, within_s)
     except CommandUnfinished as error:
@@ -179,5 +191,6 @@ async def _json_of(words: list[str], within_s: float, good: set[int]) -> dict[st
         content = {}
     if result.status not in good or not content:
         why = result.errors.strip()[-MOST_WORD:] or f"ended with exit status {result.status}"
-        raise NoAnswer(f"isthmus {words[0]}: {why}")
+        is_ours = result.status == EXIT_USAGE
+        raise (BadInquiry if is_ours else NoAnswer)(f"isthmus {words[0]}: {why}")
     return content

@@ -214,7 +214,7 @@ class PageRoutes:
     async def _aside(self, request: web.Request, visitor: Visitor) -> web.Response:
         site, aside = self._queue(request)
         source = self._gatherer.source
-        work = questions.messages_put_aside(source.file, source.state, site, aside)
+        work = questions.messages_put_aside(source.state, site, aside)
         return web.json_response(await self._answer(work))
 
     async def _message(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,17 @@ def test_only_the_stage_that_is_named(state: Path) -> None:
     result = run(state, "--link", "a-c", "--yes")
     assert result.exit_code == 2
     assert "a-c stands at no gap; link a-b, flow b/orders does" in result.output
+
+
+def test_a_gap_is_accepted_by_its_id_and_not_once_it_has_grown(state: Path) -> None:
+    stand(state, LINK, FLOW)
+    grown = replace(LINK, first=21)
+    result = run(state, "--gap", grown.id, "--yes")
+    assert result.exit_code == 2
+    assert "the gap has grown; look again" in result.output
+    assert orders(state) == set()
+    run(state, "--gap", LINK.id, "--yes")
+    assert orders(state) == {LINK.id}
 
 
 def test_json_asks_nothing_and_accepts_only_with_yes(state: Path) -> None:

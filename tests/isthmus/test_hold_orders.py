@@ -51,6 +51,13 @@ def test_a_drain_waits_for_the_node_and_resume_takes_it_back(state: Path) -> Non
     assert held(state) == Holds()
 
 
+def test_a_drain_without_waiting_only_gives_the_order(state: Path) -> None:
+    result = run("drain", state, "a", "--no-wait")
+    assert result.exit_code == 0
+    assert "a is to drain" in result.output
+    assert held(state) == Holds(draining=True)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -109,6 +109,7 @@ async function showQueue(list, name, queue) {
   ]);
   const body = h("div", { "aria-live": "polite" });
   list.replaceChildren(
+    look.problem ? problem(look.problem) : "",
     h("p", {}, `${number(look.total)} wait${look.total > look.messages.length ? `; the first ${look.messages.length} are shown` : ""}.`),
     h("div", { class: "row" }, look.total ? [
       h("button", { onclick: () => do_("retry", { all: true }, `Send all ${number(look.total)} again?`, retry) }, "Retry all"),

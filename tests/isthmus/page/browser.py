@@ -55,9 +55,7 @@ class Tab:
 
     async def open(self, view: str = "mesh") -> None:
         await self.page.goto(f"{self.url}/#{view}")
-        await self.page.wait_for_function(
-            "document.getElementById('live').textContent.startsWith('live')"
-        )
+        await self.see("live, revision", "#live")
 
     async def text(self, selector: str = "main") -> str:
         return str(await self.page.inner_text(selector))

@@ -17,6 +17,7 @@ from aiohttp import web
 from federation.mesh_file import read_mesh
 from isthmus.page.gatherer import MeshOfFile
 from isthmus.page.server import TOKEN_FILE, PageOptions, PageServer
+from relay.operator.gaps import SiteGaps, read_open_gaps
 from relay.operator.holds import read_holds
 from tests.federation.meshes import TRIANGLE
 
@@ -72,6 +73,7 @@ class FakeNodes:
     async def _status(self, request: web.Request) -> web.Response:
         sites, links = dict(self.sites), dict(self.links)
         for name in sites:
+            sites[name] = {**sites[name], "gaps": self._gaps(name)}
             holds = read_holds(self.state / "sites" / name)
             if holds.paused or holds.draining:
                 word = "draining" if holds.draining else "paused"
@@ -80,6 +82,17 @@ class FakeNodes:
                 links[link] = {**links[link], "state": "paused"}
         content = {"pid": os.getpid(), "sites": sites, "links": list(links.values())}
         return web.json_response(content)
+
+    def _gaps(self, site: str) -> list[dict[str, Any]]:
+        """Gaps of a site that nobody has accepted; the others are passed."""
+        gaps = SiteGaps(self.state / "sites" / site)
+        gaps.load()
+        found = read_open_gaps(self.state / "sites" / site)
+        for gap in found:
+            if accepted := gaps.accepted(gap.key):
+                self.done.append((site, "gap", accepted.by))
+                gaps.passed(accepted)
+        return [gap.as_json() for gap in read_open_gaps(self.state / "sites" / site)]
 
     def _queue(self, request: web.Request) -> tuple[str, str, list[dict[str, Any]]]:
         assert request.headers["Authorization"] == f"Bearer {ADMIN_TOKEN}"
