@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import subprocess
 import sys
@@ -44,15 +45,17 @@ from isthmus.up.announcements import (
     running_mesh,
     until_nodes_ended,
 )
-from isthmus.up.mesh_children import MeshChildren
+from isthmus.up.mesh_children import PAGE, MeshChildren
 from isthmus.up.own_brokers import OwnBrokers
 from isthmus.up.resting import rest, rests, rouse
+from isthmus.up.supervised import ANNOUNCED_PAGE
 from isthmus.up.supervisor import ChildPlan, FileNotTakenUp, MeshTakenUp, Supervisor, end_supervisor
 from isthmus.up.supervisor_record import AlreadySupervisedError, SupervisorRecord, read_record
 
 log = logging.getLogger(__name__)
 
 UP_WITHIN_S = 120.0
+PAGE_WITHIN_S = 30.0
 _UNUSABLE = LocalBrokerError, CredentialsError, AddressError, PartsMissing
 """Reasons why the processes of a mesh cannot be planned."""
 
@@ -63,6 +66,9 @@ def up(
     rabbitmq: RabbitMQFolder = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once everything runs.")
+    ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve the mesh's page too, as `isthmus page` does.")
     ] = False,
     prepares: Annotated[bool, typer.Option("--prepare/--no-prepare", hidden=True)] = True,
 ) -> None:
@@ -81,20 +87,19 @@ def up(
     """
     mesh = possible_mesh_or_exit(file, state)
     if detach:
-        _detach(file, mesh, state, rabbitmq)
+        _detach(file, mesh, state, rabbitmq, has_page=page)
         return
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    children = MeshChildren(file, state, rabbitmq, has_page=page)
     try:
-        asyncio.run(_supervise(file, mesh, state, rabbitmq, prepares=prepares))
+        asyncio.run(_supervise(file, children, mesh, state, prepares=prepares))
     except (*_UNUSABLE, AlreadySupervisedError) as error:
         exit_with(str(error), EXIT_FAULT)
 
 
 async def _supervise(
-    file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None, *, prepares: bool
+    file: Path, children: MeshChildren, mesh: Mesh, state: Path, *, prepares: bool
 ) -> None:
-    children = MeshChildren(file, state, rabbitmq)
-
     def taken_up(mesh: Mesh) -> MeshTakenUp:
         return MeshTakenUp(str(children.file), mesh.revision)
 
@@ -136,10 +141,35 @@ async def _announce_when_running(file: Path, mesh: Mesh, state: Path) -> None:
     )
     for line in report.held_lines(file):
         typer.echo(f"warning: {line}", err=True)
+    await _announce_page(state)
 
 
-def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
+async def _announce_page(state: Path) -> None:
+    """Print where the page is, if it is a child here, once it is known or after a limit."""
+    limit = time.monotonic() + PAGE_WITHIN_S
+    while (record := read_record(state)) and (child := record.child("page", PAGE)):
+        try:
+            announced = json.loads((state / ANNOUNCED_PAGE).read_text())
+            if announced["pid"] == child.pid:
+                address = f"http://127.0.0.1:{announced['admin_port']}/"
+                typer.echo(f"the page is at {address}", err=True)
+                return
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # not announced yet
+        if time.monotonic() > limit:
+            typer.echo(f"the page does not run: see {state / 'logs' / 'page.log'}", err=True)
+            return
+        await asyncio.sleep(0.25)
+
+
+def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None, *, has_page: bool) -> None:
     if (record := running_mesh(state)) is not None:
+        if has_page and record.child("page", PAGE) is None:
+            exit_with(
+                f"the mesh of {state} runs without a page: `isthmus page {file}` serves it beside,"
+                " or `isthmus down` and `isthmus up --page` with the mesh",
+                EXIT_FAULT,
+            )
         _apply(file, mesh, state, record)
         asyncio.run(_until_running(file, mesh, state, lambda: None, record.pid))
         return
@@ -150,6 +180,8 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
     command += ["--state", str(state.absolute()), "--no-prepare"]
     if rabbitmq is not None:
         command += ["--rabbitmq", str(rabbitmq.absolute())]
+    if has_page:
+        command.append("--page")
     log_file = state / "logs" / "supervisor.log"
     with log_file.open("wb") as log:
         process = subprocess.Popen(
@@ -164,6 +196,7 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
         preparing = asyncio.create_task(own.prepare())
         try:
             await _until_running(file, mesh, state, last_words, process.pid)
+            await _announce_page(state)
         finally:
             preparing.cancel()
 

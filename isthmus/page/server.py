@@ -25,14 +25,13 @@ from isthmus.page.gatherer import Gatherer, MeshOfFile
 from isthmus.page.order_log import OrderLog
 from isthmus.page.prometheus import Prometheus
 from isthmus.page.routes import PageRoutes
+from isthmus.up.supervised import ANNOUNCED_PAGE
 from relay.admin.access import SHORTEST_TOKEN, AdminAfar, AdminUnavailable
 from relay.admin.admin import AdminServer
 
 log = logging.getLogger(__name__)
 
 TOKEN_FILE = "page.token"
-ANNOUNCED_PAGE = "page.json"
-"""File of the state folder that names the page's process and its port."""
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8642
 

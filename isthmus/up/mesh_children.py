@@ -23,7 +23,13 @@ from isthmus.known.address_book import address_book
 from isthmus.site_apply import apply_sites
 from isthmus.up.private_servers import private_servers
 from isthmus.up.resting import rests
-from isthmus.up.supervised import BrokerProcess, NodeProcess, ServerProcess
+from isthmus.up.supervised import (
+    ANNOUNCED_PAGE,
+    BrokerProcess,
+    NodeProcess,
+    PageProcess,
+    ServerProcess,
+)
 from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, SERVER_POLICY, ChildPlan
 from relay.node.site_folder import ANNOUNCED, node_folder, site_folder
 
@@ -34,6 +40,8 @@ _NOT_YET_UP = "is down or inaccessible"
 _LOOKS_AT_LOGS = 20
 _LOOK_EVERY_S = 0.5
 
+PAGE = "page"
+"""Name and kind of the child that serves the page."""
 PROGRAM = "isthmus"
 """Module whose command `relay` is a node."""
 
@@ -97,9 +105,11 @@ class AppliedBroker(BrokerProcess):
 
 
 class MeshChildren:
-    """Children of one mesh file in one state folder."""
+    """Children of one mesh file in one state folder, with its page if `has_page`."""
 
-    def __init__(self, file: Path, state: Path, rabbitmq: Path | None) -> None:
+    def __init__(
+        self, file: Path, state: Path, rabbitmq: Path | None, *, has_page: bool = False
+    ) -> None:
         self.file = file.absolute()
         self._state = state
         self._rabbitmq = rabbitmq
@@ -107,6 +117,7 @@ class MeshChildren:
         self._brokers: dict[str, SiteBrokers] = {}
         self._nodes: dict[SiteNodeName, NodeProcess] = {}
         self._servers: list[ServerProcess] = []
+        self._page = self._page_process() if has_page else None
 
     def plans(self, mesh: Mesh) -> list[ChildPlan]:
         """Plan all children of the mesh but the nodes of sites that rest, brokers first; write the
@@ -139,7 +150,14 @@ class MeshChildren:
                 )
                 for one, node in nodes.items()
             ),
+            *([ChildPlan(self._page, NODE_POLICY)] if self._page is not None else ()),
         ]
+
+    def _page_process(self) -> PageProcess:
+        command = [sys.executable, "-m", PROGRAM, "page", str(self.file)]
+        command += ["--state", str(self._state.absolute())]
+        log_file = self._state / "logs" / "page.log"
+        return PageProcess(PAGE, command, log_file, self._state / ANNOUNCED_PAGE)
 
     def _of_site(self, site: str, mesh: Mesh, specs: Sequence[BrokerSpec]) -> SiteBrokers:
         of_site = self._brokers.get(site) or SiteBrokers(site, mesh, self._state)

@@ -21,7 +21,7 @@ from isthmus.brokers.errors import LocalBrokerError
 from isthmus.brokers.local_brokers import LocalBroker
 from isthmus.cluster_parts.server_group import Server
 
-Kind = Literal["broker", "node", "server"]
+Kind = Literal["broker", "node", "server", "page"]
 
 LOG_LIMIT_BYTES = 5 * 2**20
 OLD_LOGS = 2
@@ -184,6 +184,16 @@ class NodeProcess(LoggedProcess):
             return None  # left by an earlier process
         port = announced.get("admin_port")
         return port if isinstance(port, int) else None
+
+
+ANNOUNCED_PAGE = "page.json"
+"""File of the state folder that names the page's process and its port, as a node's does."""
+
+
+class PageProcess(NodeProcess):
+    """Page of the mesh, known and healthy by what it announces, as a node is."""
+
+    kind: Kind = "page"
 
 
 class ServerProcess(LoggedProcess):

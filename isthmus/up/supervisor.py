@@ -254,7 +254,7 @@ class Supervisor:
 
     async def _end_some(self, some: Mapping[tuple[str, str], _Caretaker]) -> None:
         problems: list[BaseException] = []
-        for kinds in (("node",), ("broker", "server")):
+        for kinds in (("node", "page"), ("broker", "server")):
             ending = [one.end() for key, one in some.items() if key[0] in kinds and not one.is_over]
             results = await asyncio.gather(*ending, return_exceptions=True)
             problems += [result for result in results if result is not None]

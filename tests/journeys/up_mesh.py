@@ -20,6 +20,8 @@ class UpMesh:
     """The folder has mesh.yaml and the state folder."""
 
     folder: Path
+    said: str = ""
+    """Output of `isthmus up`."""
 
     async def run(self, command: str, *words: str, state: str = "state") -> tuple[int, str]:
         """Run `isthmus COMMAND mesh.yaml WORDS`; exit status, and all output."""
@@ -58,14 +60,16 @@ class UpMesh:
 
 
 @contextlib.asynccontextmanager
-async def up_mesh(folder: Path, text: str, rabbitmq: RabbitMQInstallation) -> AsyncIterator[UpMesh]:
-    """Run `isthmus up` for a mesh file with this text while the block lasts."""
+async def up_mesh(
+    folder: Path, text: str, rabbitmq: RabbitMQInstallation, *words: str
+) -> AsyncIterator[UpMesh]:
+    """Run `isthmus up` with these words for a mesh file with this text while the block lasts."""
     mesh = UpMesh(folder)
     mesh.write(text)
     try:
         where = str(rabbitmq.chroot or rabbitmq.home)
-        code, said = await mesh.run("up", "--detach", "--rabbitmq", where)
-        assert code == 0, said
+        code, mesh.said = await mesh.run("up", "--detach", "--rabbitmq", where, *words)
+        assert code == 0, mesh.said
         yield mesh
     finally:
         await end_supervisor(folder / "state")

@@ -25,7 +25,7 @@ function show(audit) {
     counts ? h("p", {}, `Findings: ${counts}`) : "",
     audit.can_repair ? h("div", { class: "row" }, h("button", { onclick: repair }, "Repair")) : "",
     audit.why_not_proven.length ? h("details", {}, h("summary", {}, "Why it is not proven"), h("ul", {}, audit.why_not_proven.map((why) => h("li", {}, why)))) : "",
-    audit.shown.length ? h("details", {}, h("summary", {}, `The first ${audit.shown.length} findings`),
+    audit.shown.length ? h("details", {}, h("summary", {}, `The first findings (${audit.shown.length})`),
       table("Findings", [["kind"], ["message"], ["exchange"], ["from"], ["to"], ["published"], ["why", false, "reason"]],
         audit.shown.map((one) => [one.kind, one.identity || "?", one.exchange, one.origin, one.destination, one.published, one.why]))) : "");
 }

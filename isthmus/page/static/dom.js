@@ -54,14 +54,15 @@ export function duration(seconds) {
 
 export const clock = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 
-// headings: [text, isFigure]; rows of arrays of text or elements. The first cell heads its row.
-export function table(caption, headings, rows, { stacked = true, empty = "none" } = {}) {
+// headings: [text, isFigure]; rows of arrays of text or elements, the first of which heads its row. `isNamed`: a heading above has
+// the caption already.
+export function table(caption, headings, rows, { stacked = true, isNamed = false, empty = "none" } = {}) {
   const head = headings.map(([text, isFigure]) => h("th", { scope: "col", class: isFigure ? "figure" : null }, text));
   const body = rows.map((cells) => row(headings, cells));
   if (!rows.length) body.push(h("tr", {}, h("td", { colspan: headings.length, class: "quiet" }, empty)));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", { class: stacked ? "stacked" : null },
-      h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+      h("caption", { class: isNamed ? "hidden" : null }, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
 export function row(headings, cells) {

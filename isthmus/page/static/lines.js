@@ -32,7 +32,7 @@ export function charts(into, { signal, ...of }) {
     }
     if (signal.aborted) return;
     const { seconds, source, why, ...figures } = hour;
-    note.textContent = why || (source === "page" ? "as this page has gathered it since its start" : "from Prometheus");
+    note.textContent = why || (source === "page" ? "as this page has gathered it since its start" : "from Prometheus") + "; times in UTC";
     clear();
     box.replaceChildren(...Object.entries(figures).map(([name, values]) => figure(name, seconds, values)));
   }
@@ -64,7 +64,7 @@ function plot(place, seconds, values) {
   return new uPlot({
     width: Math.max(200, place.clientWidth), height: 130, cursor: { show: false }, legend: { show: false },
     scales: { x: { range: [end - HOUR_S, end] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, high ?? 1)] } },
-    axes: [axis, { ...axis, size: 60 }],
+    axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toISOString().slice(11, 16)) }, { ...axis, size: 60 }],
     series: [{}, { stroke: colour("accent"), width: 2, points: { show: values.length < 3 } }],
   }, [seconds, values], place);
 }

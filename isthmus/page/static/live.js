@@ -2,6 +2,7 @@
 
 export const mesh = { sites: new Map(), links: new Map(), notes: [], at: 0, problem: "", orders: {}, isThere: false };
 
+const AGAIN_MS = 3000;
 const readers = new Set();
 let events = null;
 
@@ -14,13 +15,17 @@ export function follow(signal, reader) {
 
 export function connect(onState) {
   events?.close();
-  events = new EventSource("/api/events");
+  const stream = events = new EventSource("/api/events");
   let isFirst = true;
   events.onopen = () => {
     isFirst = true;
     onState(true);
   };
-  events.onerror = () => onState(false);
+  events.onerror = () => {
+    onState(false);
+    // The browser connects again by itself, but not where the answer was an error.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => stream === events && connect(onState), AGAIN_MS);
+  };
   events.onmessage = (event) => {
     take(JSON.parse(event.data), isFirst);
     isFirst = false;

@@ -68,7 +68,7 @@ function switchTheme() {
   document.dispatchEvent(new Event("theme"));
 }
 
-function showLive(isOpen) {
+function showLive() {
   const live = document.getElementById("live");
   const text = !isOpen ? "not connected: what is shown is old"
     : mesh.problem || (mesh.isThere ? `live, revision ${mesh.revision}` : "asking the nodes ...");
@@ -80,15 +80,24 @@ function showLive(isOpen) {
   if (mesh.isThere) document.getElementById("title").textContent = `Mesh ${mesh.mesh}`;
 }
 
-export async function begin() {
+async function begin() {
   await renewSession();
   showPerson();
-  if (session.is_local || session.may_order) {
-    let isOpen = true;
-    connect((now) => showLive(isOpen = now));
-    follow(new AbortController().signal, () => showLive(isOpen));
-  }
+  if (session.is_local || session.may_order) connect(onConnection);
   show();
+}
+
+let isOpen = true;
+
+// A server that was started anew knows no session of before.
+async function onConnection(now) {
+  const wasOpen = isOpen;
+  isOpen = now;
+  showLive();
+  if (now && !wasOpen) {
+    await renewSession();
+    showPerson();
+  }
 }
 
 const theme = localStorage.getItem("theme");
@@ -99,4 +108,5 @@ addEventListener("hashchange", () => {
   main.focus();
 });
 document.addEventListener("session", begin);
+follow(new AbortController().signal, showLive);
 begin().catch((error) => main.replaceChildren(problem(error.message)));

@@ -1,6 +1,6 @@
 // The log of orders: who, when, what, and how it ended.
 
-import { h, table } from "./dom.js";
+import { clock, h, table } from "./dom.js";
 import { follow } from "./live.js";
 import { withToken } from "./login.js";
 import { get } from "./server.js";
@@ -14,7 +14,7 @@ export function ordersView(main, { signal }) {
     const { orders } = await get("/api/orders");
     if (signal.aborted) return;
     list.replaceChildren(table("Orders of this page, the last first", [["when"], ["who"], ["command"], ["outcome"], ["said", false, "reason"]],
-      orders.map((order) => [order.at, order.who, h("code", {}, order.command), h("span", { class: `state ${TONES[order.outcome]}` }, order.outcome), order.text || "-"]),
+      orders.map((order) => [clock(Date.parse(order.at)), order.who, h("code", {}, order.command), h("span", { class: `state ${TONES[order.outcome]}` }, order.outcome), order.text || "-"]),
       { empty: "none so far" }));
   });
   show();

@@ -42,7 +42,7 @@ function show(result, found) {
     h("h3", {}, `${message.identity}, exchange ${message.exchange}`),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Way of the message" }, way(message)),
     table("What each stage did", [["time"], ["after", true], ["site"], ["what"], ["said", false, "reason"]], message.steps.map((step) => [
-      step.time ?? "never", since(step.time, message.published), step.site, step.what, step.path.length ? `${step.said}, by ${step.path.join(" → ")}` : step.said])))));
+      step.time ?? "never", since(step.time, message.published), step.site, step.what, step.path.length > 1 ? `${step.said}, by ${step.path.join(" → ")}` : step.said])))));
 }
 
 function since(time, published) {
@@ -81,15 +81,16 @@ function way(message) {
     picture.append(svg("path", { d: `M${x} ${y} C${x + 25} ${y} ${other.x - 25} ${other.y + HEIGHT / 2} ${other.x} ${other.y + HEIGHT / 2}` }));
   }
   for (const [site, spot] of spots) {
-    const last = spot.steps.at(-1);
+    // What became of the message there; at its origin, that it was published.
+    const shown = spot.hop ? spot.steps.at(-1) : spot.steps[0];
     const times = spot.steps.filter((step) => step.time);
     picture.append(svg("rect", { x: spot.x, y: spot.y, width: WIDTH, height: HEIGHT, rx: 6 }),
-      text(spot.x + 8, spot.y + 18, site), text(spot.x + 8, spot.y + 36, last ? last.what : "no rows"),
-      text(spot.x + 8, spot.y + 54, times.length ? since(times.at(-1).time, message.published) || times.at(-1).time : ""));
+      text(spot.x + 8, spot.y + 18, site), text(spot.x + 8, spot.y + 36, shown ? shown.what : "no rows", shown?.what === "missing" ? "bad" : ""),
+      text(spot.x + 8, spot.y + 54, spot.hop && times.length ? `after ${since(times.at(-1).time, message.published)}` : times[0]?.time ?? ""));
   }
   return picture;
 }
 
-function text(x, y, content) {
-  return svg("text", { x, y }, content.length > 26 ? `${content.slice(0, 25)}…` : content);
+function text(x, y, content, css = "") {
+  return svg("text", { x, y, class: css }, content.length > 26 ? `${content.slice(0, 25)}…` : content);
 }

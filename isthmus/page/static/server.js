@@ -1,6 +1,6 @@
 // Requests to the page's server, with its session.
 
-export const session = { who: "", may_order: false, csrf: "", mesh: "" };
+export const session = { who: "", may_order: false, is_local: false, csrf: "" };
 
 export class Refused extends Error {
   constructor(status, text) {
@@ -30,5 +30,5 @@ export const post = (path, content) =>
   });
 
 export async function renewSession() {
-  Object.assign(session, { who: "", mesh: "" }, await get("/api/session"));
+  Object.assign(session, await get("/api/session"));
 }

@@ -114,7 +114,7 @@ async function showQueue(list, name, queue) {
     h("div", { class: "row" }, look.total ? [
       h("button", { onclick: () => do_("retry", { all: true }, `Send all ${number(look.total)} again?`, retry) }, "Retry all"),
       h("button", { onclick: () => do_("drop", { all: true }, `Drop all ${number(look.total)}?`, drop) }, "Drop all")] : ""),
-    table(QUEUES[queue], [["ID"], ["exchange"], ["key"], ["from"], ["bytes", true], ["reason", false, "reason"], ["orders"]], rows), body);
+    table(QUEUES[queue], [["ID"], ["exchange"], ["key"], ["from"], ["bytes", true], ["reason", false, "reason"], ["orders"]], rows, { isNamed: true }), body);
 }
 
 async function showMessage(body, name, queue, id) {

@@ -93,6 +93,6 @@ async def tab(browser: Any, url: str, **options: Any) -> AsyncIterator[Tab]:
         found = Tab(await context.new_page(), url)
         yield found
         assert found.complaints == []
-        assert found.asked <= {url.split("/")[2]}
+        assert found.asked <= {found.url.split("/")[2]}
     finally:
         await context.close()

@@ -66,7 +66,7 @@ class FakeNodes:
         announced = json.dumps({"pid": os.getpid(), "admin_port": runner.addresses[0][1]})
         for site in self.sites:
             folder = self.state / "sites" / site
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "node.json").write_text(announced)
             (folder / "admin.token").write_text(ADMIN_TOKEN)
 

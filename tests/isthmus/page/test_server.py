@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 
 from isthmus.page.routes import STATIC
-from isthmus.page.server import ANNOUNCED_PAGE, PageOptions
+from isthmus.page.server import PageOptions
+from isthmus.up.supervised import ANNOUNCED_PAGE
 from tests.federation.meshes import TRIANGLE
 from tests.isthmus.page.page_world import PageWorld, page_world
 
