@@ -59,6 +59,20 @@ LINK_METRICS = (
         old="isthmus_link_max_rate",
     ),
     _M(
+        "isthmus_link_window_used_bytes",
+        _GAUGE,
+        _LINK,
+        "window_used_bytes",
+        "Bytes sent and not acknowledged yet.",
+    ),
+    _M(
+        "isthmus_link_window_bytes",
+        _GAUGE,
+        _LINK,
+        "window_bytes",
+        "Bytes that may be under way at present.",
+    ),
+    _M(
         "isthmus_link_round_trip_seconds",
         _GAUGE,
         _LINK,
