@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help network-tools group-tools setup setup-audit demo test test-tools test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
+.PHONY: help chart chart-check network-tools group-tools setup setup-audit demo test test-tools test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -34,6 +34,7 @@ help:
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4, make rabbitmq43: chroots with RabbitMQ 4.0 and 4.3 in .rabbitmq (as root)"
 	@echo "make lint       formatting, types, prose, shell scripts, the Dockerfile, and links of the pages"
+	@echo "make chart      the renders of the Helm chart anew; chart-check: are they current, and do they fit Kubernetes' schemas"
 	@echo "make docs       these pages as a site with search, in build/docs: open index.html there"
 	@echo "make wheels     isthmus and its native core as wheels, in dist"
 	@echo "make sbom       what Isthmus is made of, as CycloneDX, in build/sbom.json"
@@ -153,6 +154,11 @@ lock:
 docs: setup
 	@scripts/setup-tool.sh docs
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=.tools/docs $(PYTHON_TOOL) mkdocs build --strict --quiet
+
+# Helm is compiled: minutes, the first time.
+chart chart-check: setup
+	@scripts/setup-chart.sh
+	PYTHONPATH=.tools/chart $(PYTHON_TOOL) scripts.chart .tools/chart/bin/helm $(if $(filter chart,$@),--write)
 
 # The core's wheel is for every Python from 3.11 on, and systems as old as this one.
 wheels: setup

@@ -25,7 +25,7 @@ lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
 lock docker/requirements.lock --constraint requirements.lock "$@"
 # Each alone: they are installed beside the rest, for one target of the Makefile.
-for tool in fuzz sbom charts docs wheels bench cluster page; do
+for tool in fuzz sbom charts chart docs wheels bench cluster page; do
     uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
         --custom-compile-command "make lock" "$@" \
         --output-file requirements-$tool.lock requirements-$tool.in

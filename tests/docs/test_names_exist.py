@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from relay.admin.metrics.catalogue import CATALOGUE
 
@@ -76,7 +77,16 @@ def words() -> frozenset[str]:
     for file in (TOP / "core" / "src").glob("*.rs"):  # the native core's, in Rust
         found |= {file.name, *re.findall(r"\b(?:fn|struct|enum) (\w+)", file.read_text())}
     metrics = {name for metric in CATALOGUE for name in (metric.name, metric.old)}
-    return frozenset(found | metrics | {"isthmus_core"})
+    return frozenset(found | metrics | set(_values()) | {"isthmus_core"})
+
+
+def _values() -> Iterator[str]:
+    """Yield the keys of the Helm chart's values, and those one below, with a dot."""
+    values = yaml.safe_load((TOP / "deploy/helm/isthmus/values.yaml").read_text())
+    for key, value in values.items():
+        yield key
+        if isinstance(value, dict):
+            yield from (f"{key}.{below}" for below in value)
 
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:
