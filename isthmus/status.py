@@ -424,7 +424,9 @@ def _amqp(book: AddressBook | None, site: str) -> str | None:
 
 
 def _links(mesh: Mesh, answers: Mapping[str, _Answer]) -> list[dict[str, Any]]:
-    reports = [answer.report for answer in answers.values() if answer.report is not None]
+    found = [answer.report for answer in answers.values() if answer.report is not None]
+    # Sites that share a process share its report.
+    reports = list({id(report): report for report in found}.values())
     reported = {(link["from"], link["to"]): link for report in reports for link in report["links"]}
     links = [
         reported.get((link.sender, link.receiver))

@@ -103,22 +103,32 @@ class PageAccess:
         for requests of other origins and wrong tokens.
         """
         has_token = self._has_token(request)
-        vouched = request.headers.get(self._trust_header, "") if self._trust_header else ""
-        self._check_origin(request, is_proxy=has_token and bool(self._trust_header))
+        is_proxy = has_token and bool(self._trust_header)
+        self._check_origin(request, is_proxy=is_proxy)
+        if is_proxy:
+            who = request.headers.get(self._trust_header, "")[:MOST_NAME]
+            if not who:
+                raise self._unauthorized(f"the proxy names nobody in {self._trust_header}: ")
+            return Visitor(who, True, self._csrf(f"proxy {who}"))
         if has_token:
-            who = vouched[:MOST_NAME] or "a program with the token"
-            return Visitor(who, True, self._csrf(f"proxy {who}") if vouched else "")
+            return Visitor("a program with the token", True, "")
         key = request.cookies.get(self._cookie, "")
         session = self._sessions.get(key)
         if session is not None and session.ends_at > self._clock():
             return Visitor(session.who, True, self._csrf(key))
         return Visitor("", False, self._csrf(""))
 
+    def may_view(self, request: web.Request) -> bool:
+        """Return True if the request's visitor may look at states and figures. Raises as
+        `visitor`.
+        """
+        return self.visitor(request).may_order or self.is_local
+
     def viewing(self, handler: Handler) -> Handler:
         """Guard a handler that shows states and figures: open on loopback."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            if not self.visitor(request).may_order and not self.is_local:
+            if not self.may_view(request):
                 raise self._unauthorized("")
             return await handler(request)
 
@@ -205,7 +215,9 @@ class PageAccess:
             )
 
     def _csrf(self, key: str) -> str:
-        return hmac.new(self._secret, key.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(
+            self._secret, key.encode(errors="surrogatepass"), hashlib.sha256
+        ).hexdigest()
 
     def _unauthorized(self, why: str) -> web.HTTPUnauthorized:
         return web.HTTPUnauthorized(

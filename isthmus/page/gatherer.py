@@ -67,7 +67,7 @@ class Gatherer:
         self.view: dict[str, Any] = EMPTY
         self._clock = clock
         self._wall = wall
-        self._pace = CounterRates()
+        self._rates = CounterRates()
         self._news = asyncio.Event()
 
     async def run(self) -> None:
@@ -84,16 +84,26 @@ class Gatherer:
         await asyncio.to_thread(source.look)
         try:
             content = (await status_of(source.mesh, source.state)).content
+            self._show(content)
         except (OSError, CredentialsError) as error:
-            log.warning("the nodes cannot be asked: %s", error)
-            self.view = {**self.view, "problem": f"the nodes cannot be asked: {error}"}
-        else:
-            names = {site.cluster_id: name for name, site in source.mesh.sites.items()}
-            view = mesh_view(content, self._pace, self._clock(), lambda one: names.get(one, one))
-            self.view = {**view, "problem": "", "notes": [*source.problems, *view["notes"]]}
-            self.hour.note(self.view, self._wall())
+            self._show_problem(f"the nodes cannot be asked: {error}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            # Of a node of another version, say; the next look may be better.
+            self._show_problem(f"a node's report cannot be read: {error!r}")
         self.view["at"] = round(self._wall(), 3)
         self.wake()
+
+    def _show(self, content: dict[str, Any]) -> None:
+        source = self.source
+        names = {site.cluster_id: name for name, site in source.mesh.sites.items()}
+        view = mesh_view(content, self._rates, self._clock(), lambda one: names.get(one, one))
+        self.view = {**view, "problem": "", "notes": [*source.problems, *view["notes"]]}
+        self.hour.note(self.view, self._wall())
+
+    def _show_problem(self, problem: str) -> None:
+        if self.view.get("problem") != problem:
+            log.warning("%s", problem)
+        self.view = {**self.view, "problem": problem}
 
     def wake(self) -> None:
         """Wake all readers."""

@@ -93,7 +93,7 @@ class PageRoutes:
         viewing, operating = self._access.viewing, self._access.operating
         get, post = app.router.add_get, app.router.add_post
         get("/", _index)
-        get("/health", _health)
+        get("/health", viewing(_health))
         app.router.add_static("/static", STATIC)
         get("/api/session", self._session)
         post("/api/login", self._login)
@@ -139,21 +139,23 @@ class PageRoutes:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         def outcomes() -> dict[str, str]:
+            if not self._access.visitor(request).may_order:
+                return {}
             latest = self._desk.orders.latest()[:SHOWN_OUTCOMES]
             return {one.id: one.outcome for one in latest}
 
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        may_see = self._access.visitor(request).may_order
-        outcomes_seen = outcomes if may_see else dict
         stream = asyncio.current_task()
         assert stream is not None
         self._streams.add(stream)
         try:
-            async for data in _with_comments(self._gatherer.read(outcomes_seen)):
+            async for data in _with_comments(self._gatherer.read(outcomes)):
+                if not self._access.may_view(request):
+                    break  # the session has ended
                 await response.write(data)
-        except ConnectionError:
-            return response  # the reader has gone
+        except (ConnectionError, web.HTTPException):
+            return response  # the reader has gone, or has a token of before
         finally:
             self._streams.discard(stream)
         return response

@@ -61,14 +61,14 @@ class CounterRates:
 
 
 def mesh_view(
-    content: Mapping[str, Any], pace: CounterRates, now: float, name_of: Callable[[str], str] = str
+    content: Mapping[str, Any], rates: CounterRates, now: float, name_of: Callable[[str], str] = str
 ) -> dict[str, Any]:
     """Return the page's figures: {"mesh", "revision", "notes", "sites": {name: ...}, "links":
     {"from-to": ...}}. `content` is a status report, `now` in seconds; `name_of` gives a site's name
     for its cluster ID.
     """
     sites = {
-        name: _site_view(site, pace.of(f"site {name}", site.get("delivered"), now), name_of)
+        name: _site_view(site, rates.of(f"site {name}", site.get("delivered"), now), name_of)
         for name, site in content["sites"].items()
     }
     links = {}
@@ -78,8 +78,8 @@ def mesh_view(
             "from": link["from"],
             "to": link["to"],
             **_link_view(link),
-            "messages_s": _round(pace.of(f"messages {name}", link.get("acked_messages"), now)),
-            "bytes_s": _round(pace.of(f"bytes {name}", link.get("acked_bytes"), now)),
+            "messages_s": _round(rates.of(f"messages {name}", link.get("acked_messages"), now)),
+            "bytes_s": _round(rates.of(f"bytes {name}", link.get("acked_bytes"), now)),
             "lanes": {lane: _link_view(own) for lane, own in link.get("lanes", {}).items()},
         }
     notes = [_bounded(note) for note in content.get("notes", ())]

@@ -16,6 +16,7 @@ export function graphView(main, { signal }) {
   main.append(h("h2", {}, "Mesh"), notes, box, legend(), folds);
   let graph = null;
   let drawing = null;
+  let shownNotes = "";
   signal.addEventListener("abort", () => graph?.destroy());
 
   async function draw() {
@@ -64,14 +65,13 @@ export function graphView(main, { signal }) {
 
   document.addEventListener("theme", () => graph?.style(style()), { signal });
   follow(signal, (change) => {
-    notes.replaceChildren(...noteLines());
+    // Unchanged notes stay, and with them what somebody has selected there.
+    const lines = mesh.notes.join("\n");
+    if (lines !== shownNotes) notes.replaceChildren(...mesh.notes.map((note) => h("p", { class: "notes" }, note)));
+    shownNotes = lines;
     if (change.isFirst) draw();
     else paint();
   });
-}
-
-function noteLines() {
-  return mesh.notes.map((note) => h("p", { class: "notes" }, note));
 }
 
 function legend() {

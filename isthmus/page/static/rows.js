@@ -3,7 +3,7 @@
 import { h, row, tone } from "./dom.js";
 import { follow } from "./live.js";
 
-const MOST_ROWS = 200;
+const MOST_ROWS = 100;
 const RANK = { bad: 0, warn: 1, held: 2, well: 3 };
 
 // `items`: the live Map; `kind`: its name in changes; `cells(name, item)`: a row's cells.
@@ -25,21 +25,34 @@ export function liveTable(main, { signal, caption, headings, items, kind, cells 
     const shown = found.slice(0, MOST_ROWS);
     const text = `${found.length} of ${items.size}${found.length > MOST_ROWS ? `; the first ${MOST_ROWS} are shown` : ""}, those that do not run first`;
     if (count.textContent !== text) count.textContent = text;
-    const rows = shown.map(([name, one]) => rowOf(name, one));
-    if (rows.length !== body.children.length || rows.some((each, n) => body.children[n] !== each)) body.replaceChildren(...rows);
+    keepFocus(() => place(shown.map(([name, one]) => rowOf(name, one))));
+  }
+
+  function place(rows) {
+    const kept = new Set(rows);
+    rows.forEach((each, n) => {
+      const present = body.children[n];
+      if (present === each) return;
+      if (present && !kept.has(present)) present.replaceWith(each);
+      else body.insertBefore(each, present ?? null);
+    });
+    while (body.children.length > rows.length) body.lastChild.remove();
+  }
+
+  // Of a row that was made anew, the same link or button has the focus again.
+  function keepFocus(change) {
+    const active = document.activeElement;
+    const name = active?.closest("tr")?.dataset.name;
+    const position = name && buttons(made.get(name)?.element).indexOf(active);
+    change();
+    if (name && document.activeElement !== active) buttons(made.get(name)?.element)[position]?.focus();
   }
 
   function rowOf(name, one) {
     const known = made.get(name);
     if (known?.one === one) return known.element;
     const element = row(headings, cells(name, one));
-    // A link of the row that has the focus keeps it.
-    const hasFocus = known?.element.contains(document.activeElement);
-    if (hasFocus) {
-      const position = [...known.element.querySelectorAll("a, button")].indexOf(document.activeElement);
-      known.element.replaceWith(element);
-      element.querySelectorAll("a, button")[position]?.focus();
-    }
+    element.dataset.name = name;
     made.set(name, { one, element });
     return element;
   }
@@ -48,3 +61,5 @@ export function liveTable(main, { signal, caption, headings, items, kind, cells 
     if (change.isFirst || Object.keys(change[kind]).length || change[`gone_${kind}`]?.length) show();
   });
 }
+
+const buttons = (element) => [...(element?.querySelectorAll("a, button") ?? [])];

@@ -77,6 +77,18 @@ class Tab:
         await self.page.keyboard.press("Enter")
         await self.see("ann", "#person")
 
+    async def faults(self) -> list[str]:
+        """What axe-core finds wrong for people who see or move differently; the tab must have been
+        made with `bypass_csp`.
+        """
+        if not await self.page.evaluate("() => 'axe' in window"):
+            (script,) = TOOLS.glob("axe-*.min.js")
+            await self.page.add_script_tag(path=script)
+        found = await self.page.evaluate("() => axe.run()")
+        return [
+            f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]
+        ]
+
     async def picture(self, name: str) -> None:
         """Keep a screenshot of the whole page in build/page."""
         PICTURES.mkdir(parents=True, exist_ok=True)

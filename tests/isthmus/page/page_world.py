@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class FakeNodes:
     sites: dict[str, dict[str, Any]]
     links: dict[str, dict[str, Any]]
     aside: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    busy: dict[str, float] = field(default_factory=dict)
+    """Messages a second, of 1,000 bytes each, that a link carries."""
     done: list[tuple[str, str, Any]] = field(default_factory=list)
     """Requests that changed something: site, what, and the selection."""
 
@@ -72,6 +75,10 @@ class FakeNodes:
 
     async def _status(self, request: web.Request) -> web.Response:
         sites, links = dict(self.sites), dict(self.links)
+        for link, rate in self.busy.items():
+            acked = int(rate * time.monotonic())
+            counts = {"acked_messages": acked, "acked_bytes": 1000 * acked}
+            links[link] = {**links[link], **counts, "window_used_bytes": int(rate * 100)}
         for name in sites:
             sites[name] = {**sites[name], "gaps": self._gaps(name)}
             holds = read_holds(self.state / "sites" / name)

@@ -118,6 +118,8 @@ async def test_a_proxy_with_the_token_vouches_for_its_user(tmp_path: Path) -> No
         status, text = await world.post("/api/orders", PAUSE, headers=headers)
         assert status == 200
         assert json.loads(text)["who"] == "bob at 127.0.0.1"
+        status, text = await world.get("/api/mesh", headers=world.bearer)
+        assert (status, "the proxy names nobody in X-User" in text) == (401, True)
 
 
 async def test_elsewhere_the_page_wants_tls(tmp_path: Path) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from isthmus.page.server import PageOptions
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.period import Period
-from tests.isthmus.page.browser import chromium, tab
+from tests.certificates import Authority
+from tests.isthmus.page.browser import tab
 from tests.isthmus.page.page_world import page_world
 from tests.isthmus.test_lost_messages import write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def browser() -> AsyncIterator[Any]:
-    async with chromium() as started:
-        yield started
 
 
 async def test_a_cut_link_shows_itself_in_graph_table_and_card(
@@ -155,3 +148,20 @@ async def test_the_last_hour_is_drawn(browser: Any, tmp_path: Path) -> None:
         await shown.open("link/paris-tokyo")
         await shown.see("as this page has gathered it")
         await shown.page.locator(".uplot canvas").nth(3).wait_for()
+
+
+async def test_elsewhere_a_person_logs_in_before_anything_is_shown(
+    browser: Any, tmp_path: Path
+) -> None:
+    certificate, key = Authority("us").issues().write(tmp_path, "page")
+    options = PageOptions("0.0.0.0", 0, str(certificate), str(key))
+    async with page_world(tmp_path, options=options) as world:
+        url = world.url.replace("0.0.0.0", "127.0.0.1")
+        async with tab(browser, url, ignore_https_errors=True) as shown:
+            await shown.page.goto(url)
+            await shown.see("this page is only for people with the token")
+            assert "paris" not in await shown.page.content()
+            await shown.log_in(world.token)
+            await shown.page.locator("#graph canvas").first.wait_for()
+            await shown.press("Log out", within="header")
+            await shown.see("this page is only for people with the token")

@@ -13,19 +13,13 @@ from relay.ledger.rows import Stage
 from relay.log.open_gap import OpenGap
 from relay.operator.gaps import SiteGaps
 from relay.operator.holds import Holds, read_holds
-from tests.isthmus.page.browser import Tab, chromium, tab
+from tests.isthmus.page.browser import Tab, tab
 from tests.isthmus.page.page_world import PageWorld, page_world, put_aside
 from tests.isthmus.test_lost_messages import write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GAP = OpenGap(Stage.LINKED_OUT, "x", 4, 9, 1000, link="paris-tokyo", neighbour="tokyo")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def browser() -> AsyncIterator[Any]:
-    async with chromium() as started:
-        yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import aiohttp
 
 from isthmus.page.routes import STATIC
-from isthmus.page.server import PageOptions
+from isthmus.page.server import TOKEN_FILE, PageOptions
 from isthmus.up.supervised import ANNOUNCED_PAGE
+from tests.certificates import Authority
 from tests.federation.meshes import TRIANGLE
 from tests.isthmus.page.page_world import PageWorld, page_world
 
@@ -138,3 +140,28 @@ def test_no_script_of_ours_writes_markup_or_asks_another_host() -> None:
         assert not re.search(r"https?://(?!www\.w3\.org/)", text), file.name
     page = (STATIC / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|https?://", page)
+
+
+async def test_a_report_of_another_kind_is_named_and_the_page_goes_on(tmp_path: Path) -> None:
+    async with page_world(tmp_path) as world:
+        stream = events(world)
+        await anext(stream)
+        state = world.nodes.sites["paris"].pop("state")
+        change = await event(stream, lambda one: one["problem"])
+        assert "a node's report cannot be read: KeyError('state')" in change["problem"]
+        world.nodes.sites["paris"]["state"] = state
+        assert await event(stream, lambda one: not one["problem"])
+
+
+async def test_the_events_of_a_session_end_with_it(tmp_path: Path) -> None:
+    authority = Authority("us")
+    certificate, key = authority.issues().write(tmp_path, "page")
+    options = PageOptions("0.0.0.0", 0, str(certificate), str(key))
+    async with page_world(tmp_path, options=options) as world:
+        trust = ssl.create_default_context(cadata=authority.certificate.decode())
+        url = f"{world.url.replace('0.0.0.0', '127.0.0.1')}/api/events"
+        async with world.http.get(url, headers=world.bearer, ssl=trust) as answer:
+            assert (await answer.content.readline()).startswith(b"data: ")
+            (world.state / TOKEN_FILE).write_text("another token of some length")
+            async with asyncio.timeout(WITHIN_S):
+                await answer.content.read()  # until its end

@@ -10,35 +10,35 @@ from relay.log.open_gap import GoneRange, OpenGap
 from tests.isthmus.page.page_world import link_report, site_report
 
 
-def view_of(*, now: float = 0.0, pace: CounterRates | None = None, **parts: Any) -> dict[str, Any]:
+def view_of(*, now: float = 0.0, rates: CounterRates | None = None, **parts: Any) -> dict[str, Any]:
     content = {"mesh": "acme", "revision": "r1", "notes": [], "sites": {}, "links": [], **parts}
-    return mesh_view(content, pace or CounterRates(), now, {"syd-1": "sydney"}.get)  # type: ignore[arg-type]
+    return mesh_view(content, rates or CounterRates(), now, {"syd-1": "sydney"}.get)  # type: ignore[arg-type]
 
 
 def test_rates_are_taken_over_the_last_seconds() -> None:
-    pace = CounterRates()
-    assert pace.of("a", 100, now=0.0) is None
-    assert pace.of("a", 150, now=5.0) == 10.0
-    assert pace.of("a", 150, now=15.0) == 0.0
-    assert pace.of("a", 350, now=25.0) == 20.0
+    rates = CounterRates()
+    assert rates.of("a", 100, now=0.0) is None
+    assert rates.of("a", 150, now=5.0) == 10.0
+    assert rates.of("a", 150, now=15.0) == 0.0
+    assert rates.of("a", 350, now=25.0) == 20.0
 
 
 def test_a_counter_of_a_new_process_begins_anew() -> None:
-    pace = CounterRates()
-    pace.of("a", 100, now=0.0)
-    assert pace.of("a", 3, now=1.0) is None
-    assert pace.of("a", 5, now=2.0) == 2.0
-    assert pace.of("a", None, now=3.0) is None
-    assert pace.of("a", 50, now=4.0) is None
+    rates = CounterRates()
+    rates.of("a", 100, now=0.0)
+    assert rates.of("a", 3, now=1.0) is None
+    assert rates.of("a", 5, now=2.0) == 2.0
+    assert rates.of("a", None, now=3.0) is None
+    assert rates.of("a", 50, now=4.0) is None
 
 
 def test_a_link_has_its_figures_and_its_lanes() -> None:
-    pace = CounterRates()
+    rates = CounterRates()
     lane = {"state": "running", "reason": "", "lag_seconds": 0.5, "window_used_bytes": 7}
     link = link_report("a", "b", state="stalled", reason="why", max_rate=1000, lanes={"low": lane})
-    view_of(pace=pace, links=[link])
+    view_of(rates=rates, links=[link])
     later = {**link, "acked_bytes": 500, "acked_messages": 5}
-    found = view_of(now=5.0, pace=pace, links=[later])["links"]["a-b"]
+    found = view_of(now=5.0, rates=rates, links=[later])["links"]["a-b"]
     assert (found["state"], found["reason"], found["max_rate"]) == ("stalled", "why", 1000)
     assert (found["messages_s"], found["bytes_s"]) == (1.0, 100.0)
     assert (found["window_used"], found["window"]) == (0, 8 << 20)
