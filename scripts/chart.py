@@ -62,9 +62,8 @@ def faults(text: str) -> list[str]:
                 kubernetes_validate.validate(resource, version, strict=True)
             except kubernetes_validate.ValidationError as error:
                 name = f"{resource['kind']} {resource['metadata']['name']}"
-                found.append(
-                    f"Kubernetes {version}: {name}: {'.'.join(map(str, error.path))}: {error.message}"
-                )
+                place = ".".join(map(str, error.path))
+                found.append(f"Kubernetes {version}: {name}: {place}: {error.message}")
     return found
 
 

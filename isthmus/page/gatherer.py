@@ -80,9 +80,9 @@ class Gatherer:
     async def look(self) -> None:
         """Ask all nodes once, and wake the readers."""
         source = self.source
-        # A mesh of hundreds of sites takes a second to read.
-        await asyncio.to_thread(source.look)
         try:
+            # A mesh of hundreds of sites takes a second to read.
+            await asyncio.to_thread(source.look)
             content = (await status_of(source.mesh, source.state)).content
             self._show(content)
         except (OSError, CredentialsError) as error:

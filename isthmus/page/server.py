@@ -69,7 +69,9 @@ class PageServer:
         self._token = options.token or f"file:{(source.state / TOKEN_FILE).absolute()}"
 
     async def run(self, announce: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT; `announce` gets the address. Raises PageUnavailable."""
+        """Serve until SIGTERM or SIGINT; `announce` gets the address. Raises PageUnavailable, and
+        whatever keeps the nodes from being asked: a page that shows old states must not live on.
+        """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -77,7 +79,12 @@ class PageServer:
         async with AsyncExitStack() as parts:
             url = await self.start(parts)
             announce(url)
-            await stop.wait()
+            stopping = asyncio.create_task(stop.wait())
+            ends = {stopping, self._gathering}
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            for one in done:
+                one.result()  # of the gatherer an error, with which the process ends
 
     async def start(self, parts: AsyncExitStack) -> str:
         """Serve until `parts` are closed; return the address. Raises PageUnavailable."""
@@ -101,9 +108,8 @@ class PageServer:
         server = AdminServer(PageRoutes(gatherer, desk, access, prometheus).app())
         port = await self._listen(server)
         parts.push_async_callback(server.close)
-        gathering = asyncio.create_task(gatherer.run())
-        gathering.add_done_callback(_report_end)
-        parts.callback(gathering.cancel)
+        self._gathering = asyncio.create_task(gatherer.run())
+        parts.callback(self._gathering.cancel)
         content = {"pid": os.getpid(), "admin_port": port}
         durable_file.write(state / ANNOUNCED_PAGE, json.dumps(content))
         scheme = "http" if options.is_local and not options.certificate else "https"
@@ -165,9 +171,3 @@ class PageServer:
             f"cannot listen at {options.host}:{ports[-1]}: {problem.strerror or problem}; say"
             " --listen with another address or port"
         )
-
-
-def _report_end(gathering: asyncio.Task[None]) -> None:
-    """Log why the nodes are not asked any more: the page would show old states for new ones."""
-    if not gathering.cancelled() and (error := gathering.exception()) is not None:
-        log.error("the nodes are not asked any more", exc_info=error)

@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from federation.mesh_file import read_mesh
+from isthmus.page.access import CSRF_HEADER
 from isthmus.page.gatherer import MeshOfFile
 from isthmus.page.server import TOKEN_FILE, PageOptions, PageServer
 from relay.operator.gaps import SiteGaps, read_open_gaps
@@ -198,3 +199,15 @@ async def page_world(
         server = PageServer(MeshOfFile(file, state, mesh), options or PageOptions(port=0))
         url = await server.start(parts)
         yield PageWorld(file, state, nodes, url.rstrip("/"), http)
+
+
+async def csrf_of(world: PageWorld, **options: Any) -> str:
+    """The CSRF token of the world's client."""
+    return str(json.loads((await world.get("/api/session", **options))[1])["csrf"])
+
+
+async def log_in(world: PageWorld, token: str = "", **options: Any) -> tuple[int, str]:
+    """Log in as a browser does; the cookie stays with the world's client."""
+    headers = {CSRF_HEADER: await csrf_of(world, **options)}
+    fields = {"token": token or world.token, "name": "ann"}
+    return await world.post("/api/login", fields, headers=headers, **options)

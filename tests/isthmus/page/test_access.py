@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from pathlib import Path
@@ -12,20 +13,9 @@ import pytest
 from isthmus.page.access import CSRF_HEADER, TRIES, TRY_EVERY_S, WrongTokens
 from isthmus.page.server import TOKEN_FILE, PageOptions, PageUnavailable
 from tests.certificates import Authority
-from tests.isthmus.page.page_world import PageWorld, page_world
+from tests.isthmus.page.page_world import csrf_of, log_in, page_world
 
 PAUSE = {"order": "pause", "site": "paris"}
-
-
-async def csrf_of(world: PageWorld) -> str:
-    return str(json.loads((await world.get("/api/session"))[1])["csrf"])
-
-
-async def log_in(world: PageWorld, token: str = "") -> tuple[int, str]:
-    """Log in as a browser does; the cookie stays with the world's client."""
-    headers = {CSRF_HEADER: await csrf_of(world)}
-    fields = {"token": token or world.token, "name": "ann"}
-    return await world.post("/api/login", fields, headers=headers)
 
 
 def test_wrong_tokens_of_an_address_use_up_its_tries() -> None:
@@ -120,6 +110,17 @@ async def test_a_proxy_with_the_token_vouches_for_its_user(tmp_path: Path) -> No
         assert json.loads(text)["who"] == "bob at 127.0.0.1"
         status, text = await world.get("/api/mesh", headers=world.bearer)
         assert (status, "the proxy names nobody in X-User" in text) == (401, True)
+
+
+async def test_a_name_in_any_bytes_is_a_name(tmp_path: Path) -> None:
+    options = PageOptions(port=0, trust_header="X-User")
+    async with page_world(tmp_path, options=options) as world:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(world.url.split(":")[2]))
+        head = f"GET /api/session HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {world.token}\r\n"
+        writer.write(head.encode() + b"X-User: \xff\xfe\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 async def test_elsewhere_the_page_wants_tls(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import aiohttp
 
+from isthmus.page.access import CSRF_HEADER
 from isthmus.page.routes import STATIC
-from isthmus.page.server import TOKEN_FILE, PageOptions
+from isthmus.page.server import PageOptions
 from isthmus.up.supervised import ANNOUNCED_PAGE
 from tests.certificates import Authority
 from tests.federation.meshes import TRIANGLE
-from tests.isthmus.page.page_world import PageWorld, page_world
+from tests.isthmus.page.page_world import PageWorld, log_in, page_world
 
 VENDORED = re.compile(
     r"^\| `([^`]+)` \| ([^|]+) \| \[MIT\]\(([^)]+)\) \| `([0-9a-f]{64})` \|$", re.M
@@ -77,6 +78,17 @@ async def test_a_faulty_file_is_named_and_the_mesh_goes_on(tmp_path: Path) -> No
         change = await event(stream, lambda one: one["notes"])
         assert "mesh.yaml" in change["notes"][0]
         assert change["gone_sites"] == []
+
+
+async def test_a_file_that_is_gone_is_named_and_the_mesh_goes_on(tmp_path: Path) -> None:
+    async with page_world(tmp_path) as world:
+        stream = events(world)
+        await anext(stream)
+        world.file.unlink()
+        change = await event(stream, lambda one: one["notes"] or one["problem"])
+        assert "mesh.yaml" in " ".join([*change["notes"], change["problem"]])
+        world.file.write_text(TRIANGLE)
+        assert await event(stream, lambda one: not one["notes"] and not one["problem"])
 
 
 async def test_a_silent_node_is_down_with_its_reason(tmp_path: Path) -> None:
@@ -158,10 +170,13 @@ async def test_the_events_of_a_session_end_with_it(tmp_path: Path) -> None:
     certificate, key = authority.issues().write(tmp_path, "page")
     options = PageOptions("0.0.0.0", 0, str(certificate), str(key))
     async with page_world(tmp_path, options=options) as world:
+        world.url = world.url.replace("0.0.0.0", "127.0.0.1")
         trust = ssl.create_default_context(cadata=authority.certificate.decode())
-        url = f"{world.url.replace('0.0.0.0', '127.0.0.1')}/api/events"
-        async with world.http.get(url, headers=world.bearer, ssl=trust) as answer:
+        await log_in(world, ssl=trust)
+        async with world.http.get(f"{world.url}/api/events", ssl=trust) as answer:
             assert (await answer.content.readline()).startswith(b"data: ")
-            (world.state / TOKEN_FILE).write_text("another token of some length")
+            session = json.loads((await world.get("/api/session", ssl=trust))[1])
+            headers = {CSRF_HEADER: session["csrf"]}
+            assert (await world.post("/api/logout", {}, headers=headers, ssl=trust))[0] == 200
             async with asyncio.timeout(WITHIN_S):
                 await answer.content.read()  # until its end
