@@ -36,8 +36,8 @@ def endless(tmp_path: Path) -> list[str]:
     return [*words, f"--state={tmp_path}"]
 
 
-async def test_a_result_has_status_output_and_errors() -> None:
-    result = await run_command(["status", "/nowhere/mesh.yaml"], 30)
+async def test_a_result_has_status_output_and_errors(tmp_path: Path) -> None:
+    result = await run_command(["status", "/nowhere/mesh.yaml", f"--state={tmp_path}"], 30)
     assert result.status == 2
     assert "/nowhere/mesh.yaml" in result.text
 
