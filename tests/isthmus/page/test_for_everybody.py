@@ -138,7 +138,7 @@ async def test_a_mesh_of_five_hundred_sites_is_quick_and_folded(
         await shown.page.get_by_role("button", name="Fold the branches of middle").wait_for()
         for view in ("mesh", "links"):
             await shown.open(view)
-            # The best of five: others on the machine take their time of each.
+            # The best of three: others on the machine take their time of each.
             assert min(await updates(shown, world)) < UPDATE_MS, view
         await shown.page.get_by_label("Name, state or reason contains").fill("b498")
         await shown.see("2 of 998")
@@ -146,7 +146,7 @@ async def test_a_mesh_of_five_hundred_sites_is_quick_and_folded(
 
 
 async def updates(shown: Tab, world: PageWorld) -> list[float]:
-    """Durations (ms) of five updates in which every link changes."""
+    """Durations (ms) of three updates in which every link changes."""
     taken = "() => performance.getEntriesByName('update').map((one) => one.duration)"
     before = len(await shown.page.evaluate(taken))
 
@@ -154,7 +154,7 @@ async def updates(shown: Tab, world: PageWorld) -> list[float]:
         for link in world.nodes.links.values():
             link["lag_messages"] += 1
         found: list[float] = (await shown.page.evaluate(taken))[before:]
-        return found if len(found) >= 5 else None
+        return found if len(found) >= 3 else None
 
-    found: list[float] = await until(enough, "five updates", 30, every_s=0.2)
+    found: list[float] = await until(enough, "three updates", 30, every_s=0.2)
     return found
