@@ -68,7 +68,7 @@ export function table(caption, headings, rows, { stacked = true, isNamed = false
 export function row(headings, cells) {
   return h("tr", {}, cells.map((cell, n) => {
     const [text, isFigure, css] = headings[n];
-    const classes = [isFigure ? "figure" : "", css ?? "", cell === "-" ? "none" : ""].join(" ").trim();
+    const classes = [isFigure ? "figure" : "", css ?? "", cell === "-" || cell === "" ? "none" : ""].join(" ").trim();
     return h(n ? "td" : "th", { scope: n ? null : "row", "data-heading": text, class: classes || null }, cell ?? "");
   }));
 }

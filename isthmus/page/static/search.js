@@ -86,7 +86,7 @@ function way(message) {
     const times = spot.steps.filter((step) => step.time);
     picture.append(svg("rect", { x: spot.x, y: spot.y, width: WIDTH, height: HEIGHT, rx: 6 }),
       text(spot.x + 8, spot.y + 18, site), text(spot.x + 8, spot.y + 36, shown ? shown.what : "no rows", shown?.what === "missing" ? "bad" : ""),
-      text(spot.x + 8, spot.y + 54, spot.hop && times.length ? `after ${since(times.at(-1).time, message.published)}` : times[0]?.time ?? ""));
+      text(spot.x + 8, spot.y + 54, spot.hop && times.length ? `${times.at(-1).what} after ${since(times.at(-1).time, message.published)}` : times[0]?.time ?? ""));
   }
   return picture;
 }

@@ -104,7 +104,8 @@ async def test_a_message_is_found_in_the_ledgers_and_its_way_drawn(
         await shown.see("What each stage did")
         way = await shown.page.text_content("svg.way")
         assert {lost.origin, lost.destination} <= set(re.findall(r"site\d", way))
-        assert "published" in await shown.text()
+        assert "missing" in way
+        assert "came after" in way
         await shown.picture("search")
         await shown.page.get_by_label("Its message_id").fill("no such message")
         await shown.press("Search", within="main")
