@@ -1,4 +1,4 @@
-"""Access to the page: who asks, by which proof, and what that allows.
+"""Access to the page: who asks, by which proof, and with which rights.
 
 On loopback anybody of this machine may look at states and figures. Orders, messages and ledgers
 need the page's token: as `Authorization: Bearer TOKEN`, or by a session that a login with the token

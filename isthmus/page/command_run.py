@@ -1,5 +1,5 @@
-"""Runs commands of `isthmus` for the page, in processes of their own: what takes memory or a core
-for a minute must not hold up the page, and each order does exactly what its command does.
+"""Runs commands of `isthmus` for the page, in processes of their own: work that takes memory or a
+core for a minute must not hold up the page, and an order must do exactly as its command.
 """
 
 from __future__ import annotations

@@ -144,7 +144,9 @@ class PageRoutes:
             latest = self._desk.orders.latest()[:SHOWN_OUTCOMES]
             return {one.id: one.outcome for one in latest}
 
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        # The second is for nginx, which would gather events before it passes them on.
+        kind = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers=kind)
         await response.prepare(request)
         stream = asyncio.current_task()
         assert stream is not None

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TOP = Path(__file__).parents[3]
 TOOLS = TOP / ".tools" / "page"
 CHROMIUM = os.environ.get("ISTHMUS_CHROMIUM", "/usr/bin/chromium")
@@ -19,7 +21,9 @@ WITHIN_MS = 15_000
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Any]:
-    """A browser that ends with the block."""
+    """A browser that ends with the block; the test is skipped where there is none."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}: `make test-tools`, or name it in ISTHMUS_CHROMIUM")
     # Only for the time being: other tests look at what is installed.
     sys.path.append(str(TOOLS))
     from playwright.async_api import async_playwright
@@ -78,8 +82,8 @@ class Tab:
         await self.see("ann", "#person")
 
     async def faults(self) -> list[str]:
-        """What axe-core finds wrong for people who see or move differently; the tab must have been
-        made with `bypass_csp`.
+        """Faults that axe-core finds, for people who see or move differently; the tab must have
+        been made with `bypass_csp`.
         """
         if not await self.page.evaluate("() => 'axe' in window"):
             (script,) = TOOLS.glob("axe-*.min.js")

@@ -27,7 +27,7 @@ ADMIN_TOKEN = "the token of the node"
 
 
 def site_report(**more: Any) -> dict[str, Any]:
-    """What a node reports of a site at rest."""
+    """Report of a node about a site at rest."""
     counts = ("egress_messages", "undelivered_messages", "delivered", "duplicates", "redelivered")
     waiting = ("unrouted", "expired", "dead_letters_waiting", "quarantine_waiting")
     figures = dict.fromkeys((*counts, *waiting), 0)
@@ -35,7 +35,7 @@ def site_report(**more: Any) -> dict[str, Any]:
 
 
 def link_report(sender: str, receiver: str, **more: Any) -> dict[str, Any]:
-    """What a node reports of a link at rest."""
+    """Report of a node about a link at rest."""
     lag = {"lag_messages": 0, "lag_bytes": 0, "lag_seconds": 0.0}
     acked = {"acked_messages": 0, "acked_bytes": 0, "round_trip_s": 0.02, "clock_ahead_ms": 1}
     window = {"window_used_bytes": 0, "window_bytes": 8 << 20}

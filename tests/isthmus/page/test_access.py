@@ -1,4 +1,4 @@
-"""Who may look and order at the page, over HTTP."""
+"""Access to the page, over HTTP: who may look, and who may order."""
 
 from __future__ import annotations
 

@@ -52,3 +52,12 @@ def test_a_port_that_is_taken_and_an_address_without_tls_are_refused(tmp_path: P
         result = CliRunner().invoke(app, [*words, f"127.0.0.1:{taken.getsockname()[1]}"])
     assert result.exit_code == 1
     assert "say --listen with another address or port" in result.output
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mesh.yaml").write_text(TRIANGLE)
+    for listen in ("8642", "127.0.0.1:", "127.0.0.1:99999", ":1"):
+        words = ["page", str(tmp_path / "mesh.yaml"), "--listen", listen]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2
+        assert "say HOST:PORT" in result.output

@@ -54,7 +54,7 @@ async def world(tmp_path: Path) -> AsyncIterator[PageWorld]:
 
 
 async def see_all(shown: Tab, view: str) -> None:
-    """Open a view with what it shows only when asked."""
+    """Open a view, with the parts that are shown only when asked for."""
     await shown.open(view)
     await shown.page.locator("main h2").wait_for()
     if view == "site/tokyo":

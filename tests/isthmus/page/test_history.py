@@ -32,7 +32,7 @@ def test_only_the_last_hour_is_kept() -> None:
     assert (found["lag_s"][0], found["lag_s"][-1]) == (5.0, POINTS + 4.0)
 
 
-def test_what_is_gone_is_forgotten_after_an_hour() -> None:
+def test_a_link_that_is_gone_is_forgotten_after_an_hour() -> None:
     hour = Hour()
     hour.note(view(a=1.0, b=2.0), 0.0)
     hour.note(view(b=2.0), EVERY_S)

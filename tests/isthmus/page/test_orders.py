@@ -1,4 +1,4 @@
-"""Which command an order of the page is."""
+"""Orders of the page, each as the command of its name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ WITHIN_S = 15.0
 
 
 async def events(world: PageWorld) -> AsyncIterator[dict[str, Any]]:
-    """What the page's server sends, one event after the other."""
+    """Events that the page's server sends, one after the other."""
     async with world.http.get(f"{world.url}/api/events") as answer:
         async for line in answer.content:
             if line.startswith(b"data: "):
