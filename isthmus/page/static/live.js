@@ -35,6 +35,15 @@ export function connect(onState) {
   };
 }
 
+// Ends the events, and forgets what they brought.
+export function disconnect() {
+  events?.close();
+  events = null;
+  mesh.sites.clear();
+  mesh.links.clear();
+  mesh.isThere = false;
+}
+
 function take(change, isFirst) {
   const { sites, links, gone_sites, gone_links, ...rest } = change;
   if (isFirst) {

@@ -1,7 +1,7 @@
 // The page: its views by the address's fragment, its header, and its login.
 
 import { h, problem } from "./dom.js";
-import { connect, follow, mesh } from "./live.js";
+import { connect, disconnect, follow, mesh } from "./live.js";
 import { renewSession, session } from "./server.js";
 import { askLogin, logOut } from "./login.js";
 import { graphView } from "./graph.js";
@@ -36,7 +36,7 @@ function show() {
   document.getElementById("views").replaceChildren(...VIEWS.map(([id, title]) =>
     h("li", {}, h("a", { href: `#${id}`, "aria-current": id === name ? "page" : null }, title))));
   main.replaceChildren();
-  if (!session.may_order && !session.is_local) {
+  if (!mayLook()) {
     main.append(problem("this page is only for people with the token"), h("button", { class: "first", onclick: () => askLogin() }, "Log in"));
     return;
   }
@@ -70,34 +70,42 @@ function switchTheme() {
 
 function showLive() {
   const live = document.getElementById("live");
-  const text = !isOpen ? "not connected: what is shown is old"
+  const text = !mayLook() ? "" : !isOpen ? "not connected: what is shown is old"
     : mesh.problem || (mesh.isThere ? `live, revision ${mesh.revision}` : "asking the nodes ...");
   const isWell = isOpen && !mesh.problem;
   if (live.textContent !== text) live.textContent = text;
   live.className = isWell ? "" : "bad";
   const running = [...mesh.sites.values()].filter((site) => site.state === "running").length;
   document.title = mesh.isThere ? `${running}/${mesh.sites.size} ${mesh.mesh} - Isthmus` : "Isthmus";
-  if (mesh.isThere) document.getElementById("title").textContent = `Mesh ${mesh.mesh}`;
+  document.getElementById("title").textContent = mesh.isThere ? `Mesh ${mesh.mesh}` : "Isthmus";
 }
 
 async function begin() {
   await renewSession();
   showPerson();
-  if (session.is_local || session.may_order) connect(onConnection);
+  if (mayLook()) connect(onConnection);
+  else disconnect();
+  showLive();
   show();
 }
 
+const mayLook = () => session.is_local || session.may_order;
+
 let isOpen = true;
 
-// A server that was started anew knows no session of before.
+// A session may have ended with its time, or with a server that was started anew.
 async function onConnection(now) {
-  const wasOpen = isOpen;
+  const hasChanged = now !== isOpen;
   isOpen = now;
   showLive();
-  if (now && !wasOpen) {
+  if (!hasChanged) return;
+  try {
     await renewSession();
-    showPerson();
+  } catch {
+    return; // the server is away, which the header says
   }
+  showPerson();
+  if (!mayLook()) begin();
 }
 
 const theme = localStorage.getItem("theme");

@@ -166,3 +166,4 @@ async def test_elsewhere_a_person_logs_in_before_anything_is_shown(
             await shown.page.locator("#graph canvas").first.wait_for()
             await shown.press("Log out", within="header")
             await shown.see("this page is only for people with the token")
+            assert "acme" not in await shown.page.content()
