@@ -66,9 +66,11 @@ test: setup-audit test-tools check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
-# What nothing but tests runs: Prometheus and promtool, and a browser for the page.
+# What nothing but tests runs: Prometheus and promtool, systemd's judgement of its units, and a browser
+# for the page.
 test-tools: setup
-	@command -v prometheus >/dev/null && command -v promtool >/dev/null || scripts/install-packages.sh prometheus
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null && command -v systemd-analyze >/dev/null || \
+		scripts/install-packages.sh prometheus systemd
 	@scripts/setup-test-tools.sh
 
 test-slow: setup-audit chroot cluster-parts network-tools
