@@ -30,7 +30,7 @@ RUNNING = "running"
 DONE = "done"
 FAILED = "failed"
 UNKNOWN = "unknown"
-"""Outcome of an order whose page ended before the order did."""
+"""Outcome of an order whose command was ended, by the page or with the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class OrderLog:
 
 
 def _ended(order: LoggedOrder, content: dict[str, Any]) -> LoggedOrder:
-    outcome = DONE if content["status"] == 0 else FAILED
+    status = content["status"]
+    outcome = UNKNOWN if status is None else DONE if status == 0 else FAILED
     return replace(order, outcome=outcome, text=str(content["text"]), ended_at=str(content["at"]))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isthmus.page import desk
-from isthmus.page.order_log import ORDERS_FILE
+from isthmus.page.order_log import ORDERS_FILE, OrderLog
 from relay.ledger.rows import Stage
 from relay.log.open_gap import OpenGap
 from relay.operator.gaps import SiteGaps
@@ -95,3 +95,4 @@ async def test_orders_that_run_when_the_page_ends_end_with_it(tmp_path: Path) ->
     last = json.loads(file.read_text().splitlines()[-1])
     assert last["status"] is None
     assert "the page ended before the order did" in last["text"]
+    assert OrderLog(world.state).latest()[0].outcome == "unknown"
