@@ -14,6 +14,7 @@ import typer
 
 from federation.mesh import Mesh
 from federation.mesh_file import Reading, Severity, read_mesh
+from isthmus.completion import site_names
 
 EXIT_FAULT = 1
 """Exit status of a failure, whose reason is on standard error."""
@@ -24,10 +25,17 @@ EXIT_STOPPED = 3
 
 OnlySites = Annotated[
     list[str] | None,
-    typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
+    typer.Option(
+        "--site",
+        metavar="SITE",
+        help="Only this site; may be repeated.",
+        autocompletion=site_names,
+    ),
 ]
 MeshFile = Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")]
-SiteName = Annotated[str, typer.Argument(metavar="SITE", help="A site of the mesh.")]
+SiteName = Annotated[
+    str, typer.Argument(metavar="SITE", help="A site of the mesh.", autocompletion=site_names)
+]
 StateFolder = Annotated[
     Path, typer.Option("--state", metavar="DIR", help="Folder of the mesh's state.")
 ]

@@ -104,6 +104,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "brokers | departures | load | node_client | site_apply",
         "group_hearing | known | processes",
         "clocks | display | log_events | lost_messages | options",
+        "completion",
     ),
     "spark_audit": (
         "nightly | trace",

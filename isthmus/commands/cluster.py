@@ -14,6 +14,7 @@ from dedup.store import StoreError
 from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
 from federation.wording import counted
+from isthmus.completion import site_names
 from isthmus.display import key_progress
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
@@ -38,7 +39,12 @@ _EVERY_KEYS = 100_000
 cluster = typer.Typer(
     no_args_is_help=True, help="Move a site's state into a cluster of several nodes, or back."
 )
-Site = Annotated[str, typer.Option("--site", help="The site, which has a `cluster:` in FILE.")]
+Site = Annotated[
+    str,
+    typer.Option(
+        "--site", help="The site, which has a `cluster:` in FILE.", autocompletion=site_names
+    ),
+]
 Move = Callable[[Path, Sequence["MoveAccess"], Callable[[int], None]], Awaitable[int]]
 
 

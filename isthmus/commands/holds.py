@@ -12,6 +12,7 @@ import typer
 
 from federation.mesh import Mesh
 from federation.wording import numbered
+from isthmus.completion import link_names, site_names
 from isthmus.hold_orders import HoldTarget, hold, targets_or_exit, until_obeyed
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
@@ -29,11 +30,18 @@ from relay.operator.holds import Holds
 
 Sites = Annotated[
     list[str] | None,
-    typer.Option("--site", metavar="SITE", help="This site; may be repeated."),
+    typer.Option(
+        "--site", metavar="SITE", help="This site; may be repeated.", autocompletion=site_names
+    ),
 ]
 Links = Annotated[
     list[str] | None,
-    typer.Option("--link", metavar="FROM-TO", help="This link, one way; may be repeated."),
+    typer.Option(
+        "--link",
+        metavar="FROM-TO",
+        help="This link, one way; may be repeated.",
+        autocompletion=link_names,
+    ),
 ]
 
 

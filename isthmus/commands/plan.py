@@ -14,6 +14,7 @@ from federation.brokers.addresses import AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
 from federation.mesh_file.quantities import BadSize, parse_size
+from isthmus.completion import site_names
 from isthmus.display import page
 from isthmus.options import (
     DEFAULT_STATE,
@@ -41,7 +42,10 @@ class PlanOptions:
     site: Annotated[
         list[str] | None,
         typer.Option(
-            "--site", metavar="SITE", help="Only what concerns this site; two: the pair, in full."
+            "--site",
+            metavar="SITE",
+            help="Only what concerns this site; two: the pair, in full.",
+            autocompletion=site_names,
         ),
     ] = None
     rate: Annotated[

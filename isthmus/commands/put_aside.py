@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.wording import counted
+from isthmus.completion import site_names
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo, look_into
 from isthmus.options import (
@@ -64,7 +65,9 @@ _EXAMPLES = (
     "export mesh.yaml --site tokyo --to letters.jsonl",
 )
 
-OneSite = Annotated[str, typer.Option("--site", help="The site where they are.")]
+OneSite = Annotated[
+    str, typer.Option("--site", help="The site where they are.", autocompletion=site_names)
+]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
 
@@ -100,7 +103,10 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
     def list_(
         file: MeshFile,
         site: Annotated[
-            list[str] | None, typer.Option("--site", help="Of this site; of all, if left out.")
+            list[str] | None,
+            typer.Option(
+                "--site", help="Of this site; of all, if left out.", autocompletion=site_names
+            ),
         ] = None,
         most: Annotated[int, typer.Option("--most", "-n", min=0, help="Shown of each.")] = 100,
         state: StateFolder = DEFAULT_STATE,

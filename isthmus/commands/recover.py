@@ -17,6 +17,7 @@ from federation.mesh_file import PasswordMissing
 from federation.names import Names
 from federation.slots import SlotMap
 from federation.wording import counted
+from isthmus.completion import site_names
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -46,7 +47,9 @@ _EXPECTED = (StoreError, SiteLogError, NodeStopped, AddressError, PasswordMissin
 
 def recover(
     file: MeshFile,
-    site: Annotated[str, typer.Option("--site", help="The site whose state is lost.")],
+    site: Annotated[
+        str, typer.Option("--site", help="The site whose state is lost.", autocompletion=site_names)
+    ],
     slot: Annotated[
         int | None,
         typer.Option("--slot", help="At a site with `slots`: the slot whose state is lost."),

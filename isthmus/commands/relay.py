@@ -20,6 +20,7 @@ from federation.brokers.addresses import AddressError
 from federation.brokers.broker_uri import is_loopback, parse_admin
 from federation.mesh import LOCAL_ADMIN, Mesh
 from federation.mesh_file import PasswordMissing
+from isthmus.completion import site_names
 from isthmus.known.address_book import MeshOnDisk, address_book_or_exit
 from isthmus.known.known_meshes import mesh_or_last
 from isthmus.log_events import JsonLines
@@ -53,7 +54,12 @@ and one writer process serves all.
 def relay(
     file: MeshFile,
     site: Annotated[
-        list[str], typer.Option("--site", help="The site to serve; several share the process.")
+        list[str],
+        typer.Option(
+            "--site",
+            help="The site to serve; several share the process.",
+            autocompletion=site_names,
+        ),
     ],
     state: StateFolder = DEFAULT_STATE,
     node: Annotated[

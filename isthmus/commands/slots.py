@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation.mesh import Mesh, Site
+from isthmus.completion import site_names
 from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
@@ -34,7 +35,8 @@ MOVED_WITHIN_S = 60.0
 POLL_S = 0.2
 _RUNS = ("running", *HELD)
 Sites = Annotated[
-    list[str] | None, typer.Option("--site", help="Of this site; of all, if left out.")
+    list[str] | None,
+    typer.Option("--site", help="Of this site; of all, if left out.", autocompletion=site_names),
 ]
 
 

@@ -26,6 +26,7 @@ from isthmus.brokers.errors import LocalBrokerError
 from isthmus.cluster_parts.parts import PartsMissing
 from isthmus.commands.apply import apply as apply_file
 from isthmus.commands.apply import possible_mesh_or_exit
+from isthmus.completion import site_names
 from isthmus.known.address_book import address_book, address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -234,7 +235,12 @@ def down(
     file: MeshFile,
     site: Annotated[
         str | None,
-        typer.Option("--site", metavar="SITE", help="End the nodes of this site alone."),
+        typer.Option(
+            "--site",
+            metavar="SITE",
+            help="End the nodes of this site alone.",
+            autocompletion=site_names,
+        ),
     ] = None,
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
