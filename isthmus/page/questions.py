@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.lost_messages import AFTER
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo, look_into
 from isthmus.options import EXIT_USAGE
 from isthmus.outage.tables import tables
@@ -32,6 +33,7 @@ SHOWN_AUDITS = 30
 SHOWN_FINDINGS = 50
 MOST_WORD = 4096
 """Characters of a word of a question."""
+REPORT = "report.json"
 _AUDIT = re.compile(r"from=[0-9TZ-]+")
 
 
@@ -137,7 +139,8 @@ def audit_folders(state: Path) -> dict[str, Path]:
 
 def audits(state: Path, mesh: str) -> list[dict[str, Any]]:
     """Return the latest audits of a state folder: {"name", "verdict", "sentence", "findings"
-    (counts by kind), "shown", "why_not_proven", "can_repair"}; of one that cannot be read {"name",
+    (counts by kind), "shown", "why_not_proven", "after_repair" ({"verdict", "sentence"} of the
+    audit that followed a repair, or None), "can_repair"}; of one that cannot be read {"name",
     "problem"}.
     """
     return [_audit(name, folder, mesh) for name, folder in audit_folders(state).items()]
@@ -145,10 +148,11 @@ def audits(state: Path, mesh: str) -> list[dict[str, Any]]:
 
 def _audit(name: str, folder: Path, mesh: str) -> dict[str, Any]:
     try:
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        report = _report(folder)
         if report["mesh"] != mesh:
             return {"name": name, "problem": f"it is an audit of mesh {report['mesh']}"}
-        findings = {str(kind): int(count) for kind, count in report["findings"].items()}
+        findings = _findings(report)
+        after = _report(folder / AFTER) if (folder / AFTER / REPORT).exists() else None
         return {
             "name": name,
             "verdict": str(report["verdict"]),
@@ -156,10 +160,21 @@ def _audit(name: str, folder: Path, mesh: str) -> dict[str, Any]:
             "findings": findings,
             "shown": [_finding(one) for one in report["shown"][:SHOWN_FINDINGS]],
             "why_not_proven": [str(why) for why in report["why_not_proven"][:SHOWN_FINDINGS]],
-            "can_repair": findings.get("lost", 0) > 0,
+            "after_repair": after and {key: str(after[key]) for key in ("verdict", "sentence")},
+            "can_repair": (findings if after is None else _findings(after)).get("lost", 0) > 0,
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return {"name": name, "problem": f"its report.json cannot be read ({error!r})"}
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    return report
+
+
+def _findings(report: Mapping[str, Any]) -> dict[str, int]:
+    """Return the counts of a report by kind."""
+    return {str(kind): int(count) for kind, count in report["findings"].items()}
 
 
 def _finding(one: Mapping[str, Any]) -> dict[str, str]:

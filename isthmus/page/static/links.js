@@ -70,10 +70,16 @@ function card(link) {
     ["bytes behind", bytes(link.lag_bytes)], ["messages/s", number(link.messages_s, 1)], ["rate", `${bytes(link.bytes_s)}/s`],
     ["max_rate", link.max_rate == null ? "none" : `${bytes(link.max_rate)}/s`], ["window in use", windowText(link)],
     ["round trip", link.round_trip_s ? `${number(link.round_trip_s * 1000)} ms` : "?"],
+    [`clock of ${link.to}`, clockText(link.clock_ahead_ms)],
   ];
   return h("div", {}, link.reason ? h("p", { class: "notes" }, link.reason) : "",
     h("dl", { class: "cards" }, facts.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value)))),
     h("p", {}, "From ", h("a", { href: `#site/${encodeURIComponent(link.from)}` }, link.from), " to ", h("a", { href: `#site/${encodeURIComponent(link.to)}` }, link.to)));
+}
+
+function clockText(aheadMs) {
+  if (aheadMs == null) return "?";
+  return `${duration(Math.abs(aheadMs) / 1000)} ${aheadMs < 0 ? "behind" : "ahead"}`;
 }
 
 function lanes(link) {

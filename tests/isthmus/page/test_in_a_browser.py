@@ -142,6 +142,8 @@ async def test_audits_are_shown_with_their_findings(browser: Any, tmp_path: Path
         await shown.page.get_by_text("The first findings (1)").click()
         await shown.see("not there")
         await shown.picture("audits")
+        write(world.state / "audit" / "from=2026-11-23", **report | {"sentence": "4 are lost"})
+        await shown.see("4 are lost")
 
 
 async def test_the_last_hour_is_drawn(browser: Any, tmp_path: Path) -> None:

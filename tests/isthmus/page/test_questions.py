@@ -9,6 +9,7 @@ import pytest
 from rich.console import Group
 
 from isthmus.display import fill, table_of
+from isthmus.lost_messages import AFTER
 from isthmus.page.questions import (
     SHOWN_AUDITS,
     SHOWN_BYTES,
@@ -75,6 +76,11 @@ def test_audits_are_listed_and_damaged_ones_named(tmp_path: Path) -> None:
     assert (fine["name"], fine["can_repair"]) == ("2026-11-21", False)
     assert (lossy["can_repair"], lossy["findings"]) == (True, {"lost": 2, "looped": 1})
     assert lossy["shown"][0]["why"] == "gone"
+    assert lossy["after_repair"] is None
+    write(folder / "from=2026-11-20" / AFTER, **{**good, "sentence": "all came", "findings": {}})
+    repaired = audits(tmp_path, "acme")[-1]
+    assert repaired["after_repair"]["sentence"] == "all came"
+    assert (repaired["sentence"], repaired["can_repair"]) == ("2 are lost", False)
     for day in range(SHOWN_AUDITS):
         (folder / f"from=2027-01-{day + 1:02}").mkdir()
     assert len(audits(tmp_path, "acme")) == SHOWN_AUDITS
