@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes requirements.lock, requirements-audit.lock and docker/requirements.lock (what a node alone
-# needs) from pyproject.toml, and those of single tools, with hashes, for every platform and every
+# Writes requirements.lock, requirements-audit.lock and docker/requirements.lock (what nodes
+# need) from pyproject.toml, and those of single tools, with hashes, for every platform and every
 # Python from 3.11 on.
 # Needs uv.
 set -eu
@@ -23,10 +23,12 @@ lock() {
 
 lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
-lock docker/requirements.lock --constraint requirements.lock "$@"
 # Each alone: they are installed beside the rest, for one target of the Makefile.
 for tool in fuzz sbom charts chart docs wheels bench cluster page; do
     uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
         --custom-compile-command "make lock" "$@" \
         --output-file requirements-$tool.lock requirements-$tool.in
 done
+# Last, since it has the versions of two of them.
+lock docker/requirements.lock --extra cluster --constraint requirements.lock \
+    --constraint requirements-cluster.lock "$@"

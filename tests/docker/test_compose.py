@@ -26,7 +26,9 @@ from relay.admin.access import SHORTEST_TOKEN
 
 TOP = Path(__file__).parents[2]
 DOCKER = TOP / "docker"
-IN_CONTAINER = "/etc/isthmus/mesh.yaml"
+IN_CONTAINER = "/etc/isthmus/${MESH_FILE:-mesh.yaml}"
+CLUSTER = ["cluster"]
+"""Profiles of the services of the site that has several nodes."""
 
 
 @pytest.fixture
@@ -34,12 +36,22 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
-@pytest.fixture
-def mesh() -> Mesh:
-    reading = read_mesh(DOCKER / "mesh.yaml")
+def mesh_of(name: str) -> Mesh:
+    reading = read_mesh(DOCKER / "mesh" / name)
     assert all("no file /certificates/" in problem.wrong for problem in reading.problems)
     assert reading.mesh is not None
     return reading.mesh
+
+
+@pytest.fixture
+def mesh() -> Mesh:
+    return mesh_of("mesh.yaml")
+
+
+@pytest.fixture
+def wider_mesh() -> Mesh:
+    """The mesh with the site of two nodes."""
+    return mesh_of("mesh-cluster.yaml")
 
 
 def command_of(service: dict[str, Any]) -> str:
@@ -48,13 +60,14 @@ def command_of(service: dict[str, Any]) -> str:
     command = typer.main.get_command(app).commands[name]
     command.make_context(name, list(words))
     assert words[0] == IN_CONTAINER
-    assert f"./mesh.yaml:{IN_CONTAINER}:ro" in service["volumes"]
+    assert f"./mesh:{Path(IN_CONTAINER).parent}:ro" in service["volumes"]
     return service["command"]
 
 
-def test_every_site_has_a_broker_that_its_addresses_name(compose, mesh):
-    for name, site in mesh.sites.items():
+def test_every_site_has_a_broker_that_its_addresses_name(compose, mesh, wider_mesh):
+    for name, site in wider_mesh.sites.items():
         broker = compose["services"][name]
+        assert broker.get("profiles", []) == ([] if name in mesh.sites else CLUSTER)
         assert broker["image"].startswith("rabbitmq:4.0")
         assert broker["hostname"] == name
         assert site.broker is not None
@@ -81,10 +94,36 @@ def test_every_site_has_a_node_that_serves_it(compose, mesh):
         typer.main.get_command(app).commands[name].make_context(name, list(words))
 
 
-def test_the_brokers_are_declared_before_a_node_starts(compose, mesh):
+def test_the_site_of_two_nodes_has_both_with_the_servers_that_they_share(compose, mesh, wider_mesh):
+    (lima,) = (site for name, site in wider_mesh.sites.items() if name not in mesh.sites)
+    assert wider_mesh.exchanges == mesh.exchanges
+    hosts = [lima.nodes.zookeeper.hosts, lima.nodes.cassandra.hosts]
+    assert hosts == [("zookeeper:2181",), ("cassandra:9042",)]
+    states = set()
+    for name in lima.nodes.names:
+        node = compose["services"][name]
+        assert node["profiles"] == CLUSTER
+        assert " --site lima " in command_of(node)
+        # A node that is not told its name has that of its host.
+        assert node["hostname"] == name
+        assert parse_admin(lima.admin_of(name)).host == name
+        assert name in compose["services"]["certificates"]["command"]
+        states |= {volume for volume in node["volumes"] if volume.endswith(":/var/lib/isthmus")}
+        waited = {name for name, of in node["depends_on"].items() if "healthy" in of["condition"]}
+        assert waited == {"zookeeper", "cassandra"}
+    assert len(states) == 2
+    for name in ("zookeeper", "cassandra"):
+        server = compose["services"][name]
+        assert (server["profiles"], server["hostname"]) == (CLUSTER, name)
+        assert server["healthcheck"]["test"][0] == "CMD"
+
+
+def test_the_brokers_are_declared_before_a_node_starts(compose, mesh, wider_mesh):
     services = compose["services"]
     assert command_of(services["apply"]).startswith("apply ")
-    assert set(services["apply"]["depends_on"]) == {*mesh.sites, "certificates"}
+    brokers = services["apply"]["depends_on"]
+    assert set(brokers) == {*wider_mesh.sites, "certificates"}
+    assert [name for name, of in brokers.items() if not of.get("required", True)] == ["lima"]
     for site in mesh.sites:
         waits_for = services[f"{site}-node"]["depends_on"]
         done = {"condition": "service_completed_successfully"}
@@ -136,12 +175,16 @@ def shake_hands(trusting: ssl.SSLContext, showing: ssl.SSLContext, name: str) ->
                 pass
 
 
-def test_prometheus_asks_every_node_and_grafana_asks_prometheus(compose, mesh):
+def test_prometheus_asks_every_node_and_grafana_asks_prometheus(compose, mesh, wider_mesh):
     config = yaml.safe_load((DOCKER / "prometheus.yml").read_text())
-    (job,) = config["scrape_configs"]
+    job, found = config["scrape_configs"]
     addresses = [parse_admin(site.admin) for site in mesh.sites.values()]
     asked = [{"targets": [f"{address.host}:{address.port}" for address in addresses]}]
     assert job["static_configs"] == asked
+    (discovery,) = found["dns_sd_configs"]
+    lima = wider_mesh.sites["lima"]
+    assert sorted(discovery["names"]) == sorted(lima.nodes.names)
+    assert discovery["port"] == parse_admin(lima.admin_of("x")).port
     prometheus, grafana = (compose["services"][name] for name in ("prometheus", "grafana"))
     assert prometheus["profiles"] == grafana["profiles"] == ["observe"]
     mounted = {volume.split(":")[1] for volume in prometheus["volumes"]}
@@ -158,14 +201,14 @@ def test_every_volume_is_declared_and_every_mounted_file_is_there(compose):
         for volume in service["volumes"]:
             source = volume.split(":")[0]
             if source.startswith("."):
-                assert (DOCKER / source).is_file()
+                assert (DOCKER / source).exists()
             else:
                 assert source in compose["volumes"]
 
 
 def test_no_two_services_publish_the_same_port_and_none_beyond_this_machine(compose):
     published = [port for each in compose["services"].values() for port in each.get("ports", ())]
-    assert len({port.rpartition(":")[0] for port in published}) == len(published) == 8
+    assert len({port.rpartition(":")[0] for port in published}) == len(published) == 10
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
@@ -202,5 +245,8 @@ def test_the_image_gets_the_versions_that_are_tested():
         return set(re.findall(r"^[a-z0-9.-]+==[^ ]+", lock.read_text(), re.MULTILINE))
 
     node = versions(DOCKER / "requirements.lock")
-    assert node < versions(TOP / "requirements.lock")
+    tested = versions(TOP / "requirements.lock") | versions(TOP / "requirements-cluster.lock")
+    assert node < tested
+    # A site of several nodes runs from the same image.
+    assert any(each.startswith("cassandra-driver==") for each in node)
     assert not any(each.startswith(("pytest==", "mypy==")) for each in node)

@@ -24,7 +24,8 @@ from isthmus.cli import app
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs" / "mesh-file.md"
 MESHES = sorted((TOP / "topology_configs").glob("*.yaml"))
-EXAMPLES = [*MESHES, TOP / "docker" / "mesh.yaml", *sorted(TOP.glob("examples/*/mesh.yaml"))]
+OTHERS = sorted((*TOP.glob("docker/mesh/mesh*.yaml"), *TOP.glob("examples/*/mesh.yaml")))
+EXAMPLES = [*MESHES, *OTHERS]
 SCHEMA = mesh_schema()
 
 
