@@ -6,23 +6,19 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import yaml
-from aiohttp import web
 
-from isthmus.brokers.ports import free_ports
 from relay.node.site_folder import ANNOUNCED, site_folder
 from scripts.boards import boards
 from spark_audit.report.textfile import write_textfile
-from tests.deploy.rule_tests import RULES, rules
+from tests.deploy.rule_tests import rules
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.prometheus_server import answer_of, prometheus, served
 from tests.spark_audit.report.test_html_report import report_of
 from tests.waiting import until
 
@@ -45,63 +41,6 @@ def targets(mesh: LiveMesh) -> list[str]:
     folders = (site_folder(mesh.state, site) for site in mesh.mesh.sites)
     announced = (json.loads((folder / ANNOUNCED).read_text()) for folder in folders)
     return [f"127.0.0.1:{one['admin_port']}" for one in announced]
-
-
-@asynccontextmanager
-async def served(file: Path) -> AsyncIterator[str]:
-    """Serve a file as /metrics, as node exporter does; yield the address."""
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(text=file.read_text())
-
-    app = web.Application()
-    app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def prometheus(folder: Path, jobs: dict[str, list[str]]) -> AsyncIterator[str]:
-    """Run a Prometheus that scrapes these jobs each second, with our rules; yield its URL."""
-    scraped = [
-        {
-            "job_name": job,
-            "params": {"names": ["new"]},
-            "static_configs": [{"targets": addresses}],
-        }
-        for job, addresses in jobs.items()
-    ]
-    often = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    file, [port] = folder / "prometheus.yml", free_ports(1)
-    document = {"global": often, "rule_files": [str(RULES)], "scrape_configs": scraped}
-    file.write_text(yaml.safe_dump(document))
-    command = ["setpriv", "--pdeathsig", "KILL", "--", "prometheus", f"--config.file={file}"]
-    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        async with asyncio.timeout(20):
-            await process.wait()
-
-
-async def answer_of(client: aiohttp.ClientSession, path: str, **params: str) -> Any:
-    """Return the data of one answer of Prometheus's API; None while it does not listen."""
-    try:
-        async with client.get(f"/api/v1/{path}", params=params) as response:
-            answer = await response.json()
-    except aiohttp.ClientConnectionError:
-        return None
-    assert answer["status"] == "success", (params, answer)
-    return answer["data"]
 
 
 def expressions() -> dict[str, str]:

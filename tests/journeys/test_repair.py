@@ -39,6 +39,20 @@ ALONE = 150_000
 PAD = b"."
 
 
+async def publish_alone(uri: str, body: str, loss: str = "") -> None:
+    """Publish a message so big that no other one fits into its batch; `loss`: see `Loss.at`."""
+    async with await aio_pika.connect(uri) as connection:
+        channel = await connection.channel()
+        orders = await channel.get_exchange("orders", ensure=False)
+        headers: Any = {LOSS_HEADER: loss} if loss else {}
+        await orders.publish(
+            aio_pika.Message(
+                body.encode().ljust(ALONE, PAD), message_id=str(uuid.uuid4()), headers=headers
+            ),
+            "key",
+        )
+
+
 class Losing:
     """A mesh whose nodes lose what asks for it, and an application at each site."""
 
@@ -66,18 +80,7 @@ class Losing:
         return take
 
     async def publish(self, site: str, body: str, loss: str = "") -> None:
-        """Alone in its batch: so big that no other one fits in."""
-        connection = await aio_pika.connect(self.mesh.uri(site))
-        async with connection:
-            channel = await connection.channel()
-            orders = await channel.get_exchange("orders", ensure=False)
-            headers: Any = {LOSS_HEADER: loss} if loss else {}
-            await orders.publish(
-                aio_pika.Message(
-                    body.encode().ljust(ALONE, PAD), message_id=str(uuid.uuid4()), headers=headers
-                ),
-                "key",
-            )
+        await publish_alone(self.mesh.uri(site), body, loss)
 
     def bodies(self, site: str) -> list[str]:
         return sorted(body for body, _ in self.got[site])
