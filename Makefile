@@ -167,6 +167,7 @@ wheels: setup
 	@scripts/setup-tool.sh wheels
 	PATH="$(CURDIR)/.tools/wheels/bin:$$PATH" maturin build --release --offline \
 		--manifest-path core/Cargo.toml --out dist
+	PYTHONPATH=.tools/wheels $(PYTHON_TOOL) scripts.man_pages build/man
 	$(PYTHON_TOOL) pip --no-input wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # Of what a node installs, with the hashes that the installation is held to.

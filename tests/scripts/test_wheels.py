@@ -35,6 +35,8 @@ def test_the_wheels_install_in_a_bare_environment_and_run_the_demo(tmp_path: Pat
     wheels = TOP / "dist"
     install = (programs / "pip", "--no-input", "install", "--quiet", "--find-links", wheels)
     run(*install, "isthmus[audit]", "isthmus-core", cwd=tmp_path)
+    pages = {page.name for page in (tmp_path / "bare" / "share" / "man" / "man1").iterdir()}
+    assert pages >= {"isthmus.1", "isthmus-status.1"}
     # Refused at the start if the core's wheel is missing.
     environ = ("env", "ISTHMUS_CORE=native")
     said = run(*environ, programs / "isthmus", "demo", cwd=tmp_path)
