@@ -165,8 +165,9 @@ chart chart-check: setup
 # The core's wheel is for every Python from 3.11 on, and systems as old as this one.
 wheels: setup
 	@scripts/setup-tool.sh wheels
-	PATH="$(CURDIR)/.tools/wheels/bin:$$PATH" maturin build --release --offline \
-		--manifest-path core/Cargo.toml --out dist
+	@test -d core/target/vendor || .venv/bin/python -m tarfile -e core/vendor.tar.xz core/target
+	# From there, since cargo looks for its configuration upwards of where it runs.
+	cd core && PATH="$(CURDIR)/.tools/wheels/bin:$$PATH" maturin build --release --offline --out ../dist
 	PYTHONPATH=.tools/wheels $(PYTHON_TOOL) scripts.man_pages build/man
 	$(PYTHON_TOOL) pip --no-input wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
