@@ -5,7 +5,7 @@
 A site publishes at `rate` to another one, on real brokers. In each round the receiving site has one
 node, with its state on its own disk, and then two, with a journal in `members` nodes of Cassandra.
 What is printed is the CPU of the running node and of the standby in microseconds a message, their
-memory, and the delays of messages; then medians, least and most.
+memory, the delays of messages, and the time of a row of the journal; then medians, least and most.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ async def _measure(
                     for state, pid in pids.items()
                 }
                 delays = sorted(arrivals.delays)
+                if keys:
+                    figures["journal's row p50 ms"] = await _row_s(mesh) * 1e3
             figures |= {f"{state} MB": memory_mb(pid) for state, pid in pids.items()}
             figures["p50 ms"] = delays[len(delays) // 2] * 1e3
             figures["p99 ms"] = delays[len(delays) * 99 // 100] * 1e3
@@ -76,6 +78,13 @@ async def _states(mesh: IsthmusMesh) -> dict[str, str]:
 
     await until(both, "one node runs and one stands by")
     return found
+
+
+async def _row_s(mesh: IsthmusMesh) -> float:
+    """Return the median time (s) of the journal's last rows."""
+    nodes = (await mesh.status())["sites"][SITE]["nodes"].values()
+    (row_s,) = [held["row_s"] for node in nodes for held in node["held"]]
+    return float(row_s)
 
 
 async def _main(arguments: argparse.Namespace) -> None:

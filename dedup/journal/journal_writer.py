@@ -26,6 +26,8 @@ from dedup.store import Changes, StoreClosed, StoreError, StoreFailed
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.05
+ROW_TIMES = 256
+"""Last rows whose times are kept."""
 MOST_WAITING_BYTES = 64 * 1024 * 1024
 """Size of the writes that may wait while no quorum takes rows: hours of a site that stands."""
 
@@ -49,6 +51,8 @@ class JournalWriter:
         """Number of the last row that counts."""
         self.away_since: float | None = None
         """Time, by the event loop's clock, since which no quorum answers; None while one does."""
+        self.row_times_s: deque[float] = deque(maxlen=ROW_TIMES)
+        """Time that each of the last rows took until it counted, attempts that failed left out."""
         self._journal = journal
         self._owner = owner
         self._on_row = on_row
@@ -153,14 +157,16 @@ class JournalWriter:
     async def _write_row(self, writes: Writes) -> None:
         row = JournalRow(self.last_row + 1, self._owner.epoch, encode_row(writes))
         failures = 0
+        loop = asyncio.get_running_loop()
         while True:
+            begun = loop.time()
             try:
                 await self._journal.write(row)
                 found = await self._journal.ownership()
             except JournalAway as error:
                 failures += 1
                 if self.away_since is None:
-                    self.away_since = asyncio.get_running_loop().time()
+                    self.away_since = loop.time()
                     log.warning(
                         "the journal is away, row %d waits: %s",
                         row.number,
@@ -173,6 +179,7 @@ class JournalWriter:
         if found is None or found.owner != self._owner:
             raise SlotFenced(self._owner.epoch, None if found is None else found.owner)
         self.away_since = None
+        self.row_times_s.append(loop.time() - begun)
         self.last_row = row.number
         self._on_row(row.number, writes)
         self._waiting.popleft()

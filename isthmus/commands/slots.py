@@ -118,6 +118,7 @@ def slots(
             ">handled/s",
             ">epoch",
             ">journal",
+            ">ms a row",
             "of note",
         )
         for name, several in found.items():
@@ -132,6 +133,7 @@ def slots(
                     _count_or_none(shared.get("messages_s")),
                     str(shared.get("epoch", "")),
                     str(shared.get("rows", "")),
+                    _milliseconds(shared.get("row_s")),
                     escape(slot["reason"]),
                 )
         _print(table, "no site here has several slots or nodes")
@@ -141,6 +143,10 @@ def slots(
 
 def _count_or_none(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
+
+
+def _milliseconds(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s * 1000:.1f}"
 
 
 def _sites_or_exit(file: Path, mesh: Mesh, sites: list[str] | None) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dedup.journal.journal import Owner
@@ -26,6 +27,7 @@ def slot_report(store: JournaledStore, owner: Owner, messages_s: int | None) -> 
         "epoch": owner.epoch,
         "messages_s": messages_s,
         "rows": journal.last_row,
+        "row_s": median(journal.row_times_s) if journal.row_times_s else None,
         "waiting_bytes": journal.waiting_bytes,
         "journal_away_s": None if away is None else asyncio.get_running_loop().time() - away,
     }

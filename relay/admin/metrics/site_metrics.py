@@ -523,6 +523,13 @@ SLOT_METRICS = (
         old="isthmus_slot_rows",
     ),
     _M(
+        "isthmus_slot_journal_row_seconds",
+        _GAUGE,
+        _SLOT,
+        "row_s",
+        "Median of the times that the last 256 rows took to count. Absent before the first.",
+    ),
+    _M(
         "isthmus_slot_waiting_bytes",
         _GAUGE,
         _SLOT,

@@ -237,6 +237,20 @@ async def test_what_waits_is_counted_until_its_row_counts() -> None:
 
 
 @in_virtual_time
+async def test_the_times_of_rows_leave_out_attempts_that_failed() -> None:
+    node = SlotNode(SlotRows(), "paris-a")
+    store = await node.take()
+    await store.write_synced(put(b"a"))
+    node.trouble.away = True
+    writing = asyncio.create_task(store.write_synced(put(b"b")))
+    await let_pass(60)
+    node.trouble.away = False
+    await writing
+    first, second = store.journal.row_times_s
+    assert max(first, second) < 0.02
+
+
+@in_virtual_time
 async def test_writes_that_nobody_waits_for_share_a_row() -> None:
     slot = SlotRows()
     store = await SlotNode(slot, "paris-a").take()
