@@ -10,6 +10,8 @@ _SAMPLE_BYTES = 16 * KIB
 _DECAY = 0.7
 _MOST_DOUBLINGS = 10
 _MEASURE_AGAIN_S = 600.0
+_DRIFT_MS = 60
+"""Most that two clocks run apart while a measurement is believed, by crystals of 50 ppm each."""
 _MOST_AHEAD_MS = 1 << 48
 """Largest plausible difference: no clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
 
@@ -103,13 +105,18 @@ class LinkEcho:
         self._stamp = None
         round_trip_ms = round(seconds * 1000)
         ahead_ms = wall_ms - (echo_ms + round(seconds * 500))
-        if abs(ahead_ms) <= _MOST_AHEAD_MS and not self._is_worse(round_trip_ms, now):
-            self._best = (Measured(ahead_ms, round_trip_ms), now)
+        measured = Measured(ahead_ms, round_trip_ms)
+        if abs(ahead_ms) <= _MOST_AHEAD_MS and not self._is_worse(measured, now):
+            self._best = (measured, now)
         return seconds
 
-    def _is_worse(self, round_trip_ms: int, now: float) -> bool:
+    def _is_worse(self, measured: Measured, now: float) -> bool:
         if self._best is None:
             return False
         best, at = self._best
+        is_quick = measured.round_trip_ms <= 1.25 * best.round_trip_ms + 1
+        # Each is wrong by half its round trip at most: if both cannot be right, a clock was set.
+        most_apart_ms = (measured.round_trip_ms + best.round_trip_ms) / 2 + _DRIFT_MS
+        was_set = abs(measured.ahead_ms - best.ahead_ms) > most_apart_ms
         # Clocks drift, so the quickest exchange is not believed for ever.
-        return round_trip_ms > 1.25 * best.round_trip_ms + 1 and now - at < _MEASURE_AGAIN_S
+        return not is_quick and not was_set and now - at < _MEASURE_AGAIN_S

@@ -26,19 +26,29 @@ def test_only_the_last_stamp_counts_and_only_once() -> None:
     assert echo.echoed(3_000, 3_000, 52.1) is None
 
 
+def exchange(echo: LinkEcho, at: float, seconds: float, ahead_ms: int) -> Measured | None:
+    """Measure once, from `at` on; return what is believed then."""
+    sent_ms = round(at * 1000)
+    echo.sent(sent_ms, at)
+    echo.echoed(sent_ms, sent_ms + round(seconds * 500) + ahead_ms, at + seconds)
+    return echo.best
+
+
 def test_a_much_slower_exchange_is_believed_only_when_the_best_is_old() -> None:
     echo = LinkEcho()
+    assert exchange(echo, 0.0, 0.2, 10) == Measured(10, 200)
+    assert exchange(echo, 10.0, 0.4, 99) == Measured(10, 200)
+    assert exchange(echo, 20.0, 0.24, 12) == Measured(12, 240)
+    assert exchange(echo, 900.0, 0.4, 30) == Measured(30, 400)
 
-    def exchange(at: float, seconds: float, ahead_ms: int) -> Measured | None:
-        sent_ms = round(at * 1000)
-        echo.sent(sent_ms, at)
-        echo.echoed(sent_ms, sent_ms + round(seconds * 500) + ahead_ms, at + seconds)
-        return echo.best
 
-    assert exchange(0.0, 0.2, 10) == Measured(10, 200)
-    assert exchange(10.0, 0.4, 99) == Measured(10, 200)
-    assert exchange(20.0, 0.24, 12) == Measured(12, 240)
-    assert exchange(900.0, 0.4, 30) == Measured(30, 400)
+def test_a_slower_exchange_that_shows_another_clock_is_believed_at_once() -> None:
+    echo = LinkEcho()
+    assert exchange(echo, 0.0, 0.2, 10) == Measured(10, 200)
+    # Half of both round trips, and what clocks drift: that may be the line alone.
+    assert exchange(echo, 10.0, 0.4, 370) == Measured(10, 200)
+    assert exchange(echo, 20.0, 0.4, 40_000) == Measured(40_000, 400)
+    assert exchange(echo, 30.0, 0.8, -2_000) == Measured(-2_000, 800)
 
 
 def test_of_both_directions_the_quicker_exchange_tells_the_clocks_difference() -> None:
