@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
@@ -71,6 +72,9 @@ LOG_EVENTS: Final = MappingProxyType(
         "standing-by": "A node has lost its site to another, and stands by.",
         "state-not-confirmed": "The last writes of a shared state were not confirmed at the end.",
         "systemd-away": "systemd did not take a sign of life; the next one follows.",
+        "traces-not-taken": "The collector takes no spans; they are lost, and messages go on.",
+        "traces-off": "Traces are turned on and cannot be made; the node goes on without.",
+        "traces-taken-again": "The collector takes spans again.",
         "zookeeper-state": "The connection with ZooKeeper has changed.",
     }
 )
@@ -78,7 +82,13 @@ LOG_EVENTS: Final = MappingProxyType(
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of log records as JSON lines."""
+    """Formatter of log records as JSON lines. `trace_id_of`, where batches are traced, returns the
+    ID of the trace of a batch by the batch's name.
+    """
+
+    def __init__(self, trace_id_of: Callable[[str], str] | None = None) -> None:
+        super().__init__()
+        self._trace_id_of = trace_id_of
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as one line."""
@@ -90,6 +100,8 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         line.update({key: getattr(record, key) for key in FIELDS if hasattr(record, key)})
+        if self._trace_id_of is not None and "batch" in line:
+            line["trace_id"] = self._trace_id_of(line["batch"])
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -29,6 +29,7 @@ A node logs to standard error: text on a terminal, otherwise one JSON object a l
 | `logger` | module that writes |
 | `message` | text for people, which may change with every version |
 | `site`, `link`, `batch` | what the line is about, at events that have these keys |
+| `trace_id` | the batch's trace, at lines with `batch` while [traces](traces.md) are on |
 | `exception` | trace of a failure |
 
 An event keeps its name, its keys and its meaning from version to version. For alerts take

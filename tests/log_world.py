@@ -18,6 +18,7 @@ from relay.log.reader import LogReader
 from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.site_log import LogClosed
 from relay.log.writer import LogWriter
+from relay.tracing.batch_trace import BatchTrace
 from tests.log_batches import INCARNATION, batch
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until
@@ -57,6 +58,7 @@ class LogWorld:
     formats: Formats = KNOWN
     unknown: list[UnknownRecord] = field(default_factory=list)
     origin: str = ORIGIN
+    trace: BatchTrace | None = None
 
     def random_bytes(self, count: int) -> bytes:
         self.random_count += 1
@@ -71,6 +73,7 @@ class LogWorld:
                 on_superseded=self.superseded.append,
                 on_state=lambda state, _: self.states.append(state),
                 on_unknown=self.unknown.append,
+                trace=self.trace,
             ),
             origin=self.origin,
             formats=self.formats,

@@ -64,6 +64,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "ledger_proof",
         "state",
         "ledger",
+        "tracing",
         "batches",
         "bulk_amqp",
         "core | crash_points | delay_histogram | retry | ticks | waiters",
@@ -79,6 +80,12 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "catalogue",
         "link_metrics | site_metrics",
         "definition",
+    ),
+    "relay/tracing": (
+        "switch",
+        "otlp",
+        "traced_batches",
+        "batch_trace | message_context | trace_ids",
     ),
     "relay/log": (
         "writer",
@@ -131,6 +138,7 @@ ONLY_IMPORTERS = {
     "rocksdict": {"dedup/rocksdb_store.py"},
     "cassandra": {"dedup/journal/cassandra_journal.py", "dedup/journal/cassandra_session.py"},
     "kazoo": {"relay/cluster/zookeeper.py"},
+    "opentelemetry": {"relay/tracing/otlp.py"},
     "prometheus_client": {
         *("relay/admin/metrics/exposition.py", "spark_audit/report/textfile.py"),
     },

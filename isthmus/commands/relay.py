@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,6 +98,8 @@ def relay(
     goes on from there), 3 when a site stopped for a reason that no restart mends (its state folder
     is lost, or a newer version wrote its log or its state): the reason is on standard error and in
     `isthmus status`.
+
+    OTEL_TRACES_EXPORTER=otlp in the environment turns traces on, with `isthmus[otel]` installed.
     """
     from relay.admin.access import AdminUnavailable
     from relay.batches.known_formats import KNOWN, as_before
@@ -108,6 +111,7 @@ def relay(
     from relay.node.slot_place import SlotPlace
     from relay.node.slot_record import keep_slots
     from relay.node.start import NodeStopped
+    from relay.tracing.switch import export_of
 
     names = list(dict.fromkeys(site))
     mesh = mesh_or_last(file, names, [site_folder(state, name) for name in names])
@@ -116,6 +120,11 @@ def relay(
     book = address_book_or_exit(mesh, state)
     admin = _admin_of(mesh, places, admin_host, admin_port)
     _log_to_stderr()
+    export = export_of(mesh.name, os.environ)
+    trace = None if export is None else export.batches
+    trace_counts: Callable[[], Mapping[str, int]] = dict if export is None else export.counts
+    if trace is not None:
+        _log_to_stderr(trace.trace_id_of)
     give_back_big_blocks()
     _collect_seldom()
 
@@ -136,7 +145,7 @@ def relay(
                 if shared is not None:
                     connected.push_async_callback(shared.aclose)
                 for slot in range(slots.count):
-                    place = SlotPlace(slot, folder, uplink)
+                    place = SlotPlace(slot, folder, uplink, trace)
                     own = slot_folder(folder, slot)
                     brokers = None if shared is None else shared.brokers(slot)
                     machine = None if shared is None else shared.machine(slot)
@@ -144,7 +153,9 @@ def relay(
                     nodes.append(slot_node)
                 if shared is not None:
                     shared.follow(slot_node)
-            process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers, check)
+            process = RelayProcess(
+                nodes, MeshOnDisk(file, state), *admin, writers, check, trace_counts
+            )
             await process.run()
         return process
 
@@ -154,6 +165,9 @@ def relay(
         exit_with(str(error), EXIT_FAULT)
     except NodeStopped as error:
         exit_with(str(error), EXIT_STOPPED)
+    finally:
+        if export is not None:
+            export.close()
     for name, reason in {**process.stopped, **process.ended_badly}.items():
         typer.echo(f"{name}: {reason}", err=True)
     if process.stopped:
@@ -247,11 +261,12 @@ def _collect_seldom() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
-def _log_to_stderr() -> None:
+def _log_to_stderr(trace_id_of: Callable[[str], str] | None = None) -> None:
+    """Log to standard error from now on; `trace_id_of` as for `JsonLines`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         if sys.stderr.isatty()
-        else JsonLines()
+        else JsonLines(trace_id_of)
     )
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -22,6 +22,7 @@ from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit, NodeState
+from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal, first_of, set_within
 
 T = TypeVar("T")
@@ -137,6 +138,8 @@ class DeliveryContext:
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured the difference."""
     delays: DeliveryDelays = field(default_factory=DeliveryDelays)
+    trace: BatchTrace | None = None
+    """Reports of delivered batches, or None while nothing is traced."""
 
     def wants(self, batch: LoggedBatch) -> bool:
         """True if the batch has messages for this site.

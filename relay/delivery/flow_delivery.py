@@ -37,6 +37,7 @@ from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.state.flow_state import Announced, FlowState, announce, commit, withdraw
 from relay.state.node_state import Commit
+from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal
 
 log = logging.getLogger(__name__)
@@ -400,6 +401,12 @@ class FlowDelivery:
         context.delays.delivered(self.flow, (now_ms - published_ms + ahead_ms) / 1000, delivered)
         context.delays.stage.observe((now_ms - chunk.begun_ms) / 1000, delivered)
 
+    def _trace(self, trace: BatchTrace, chunk: DeliveryChunk, part: Part) -> None:
+        outcomes = chunk.outcomes[part.start : part.end]
+        if Outcome.OWN not in outcomes:  # nothing is delivered where it was published
+            delivered = outcomes.count(Outcome.DELIVERED)
+            trace.delivered(part.header, part.opened, chunk.begun_ms, delivered)
+
     # -- writing down ------------------------------------------------------------------------
 
     def _save(self, chunk: DeliveryChunk, *, in_turn: bool = True) -> None:
@@ -435,6 +442,8 @@ class FlowDelivery:
             if end < part.end:
                 break
             part.done = True
+            if context.trace is not None and part.count:
+                self._trace(context.trace, chunk, part)
             for settled in part.names:
                 context.settled.add(settled)
             writing.settled(context.settled, [name.series])

@@ -14,6 +14,7 @@ from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogKnowledge
 from relay.log.run import Appended, LogSettings
 from relay.log.site_log import LogClosed, LogRefused, SiteLog, SiteLogError
+from relay.tracing.batch_trace import BatchTrace
 
 
 class _Flight:
@@ -41,12 +42,18 @@ class Flights:
     """
 
     def __init__(
-        self, knowledge: LogKnowledge, tail: HotTail, settings: LogSettings, hurry: asyncio.Event
+        self,
+        knowledge: LogKnowledge,
+        tail: HotTail,
+        settings: LogSettings,
+        hurry: asyncio.Event,
+        trace: BatchTrace | None = None,
     ) -> None:
         self._knowledge = knowledge
         self._tail = tail
         self._settings = settings
         self._hurry = hurry
+        self._trace = trace
         self._log: SiteLog | None = None
         self._why_not = "connecting"
         self._queue: list[_Flight] = []
@@ -85,6 +92,8 @@ class Flights:
             flight = _Flight(header, data, future)
             self._flying[name] = flight
             self._queue.append(flight)
+            if self._trace is not None:
+                self._trace.logging(header, data)
             if not self._flush_scheduled:
                 # All batches of one turn of the loop go in one frame, and so into one chunk.
                 self._flush_scheduled = True
@@ -122,6 +131,9 @@ class Flights:
                 knowledge.counts.already_logged += 1
                 if not follower.done():
                     follower.set_result(Appended.ALREADY_LOGGED)
+        if self._trace is not None:
+            for flight in flights:
+                self._trace.logged(flight.header)
         knowledge.counts.appended_batches += len(flights)
         knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
         if knowledge.recent.unchecked_count > self._settings.read_after_names:

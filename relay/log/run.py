@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader
 from relay.log.knowledge import UnknownRecord
+from relay.tracing.batch_trace import BatchTrace
 
 
 class Appended(Enum):
@@ -80,3 +81,5 @@ class LogEvents:
     on_unknown: Callable[[UnknownRecord], None] = _raise
     """Report a record that only another version of this program can read: nothing behind it is read
     any more, and the node must end. Appends until then are still confirmed."""
+    trace: BatchTrace | None = None
+    """Reports of appended batches, or None while nothing is traced."""

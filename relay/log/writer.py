@@ -106,7 +106,9 @@ class LogWriter:
         self._failed_attempts = 0
         self._encoded_names: _EncodedNames | None = None
         self._hurry = asyncio.Event()
-        self._flights = Flights(self._knowledge, self._tail, self._settings, self._hurry)
+        self._flights = Flights(
+            self._knowledge, self._tail, self._settings, self._hurry, events.trace
+        )
         self._follower = LogFollower(
             self._knowledge,
             self._tail,

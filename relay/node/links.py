@@ -27,7 +27,8 @@ from relay.links.metrics import AppendTimes
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.links.receiver.machine import LinkReceiver
 from relay.links.receiver.task import LinkReceiverTask
-from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.machine import LinkSender
+from relay.links.sender.parts import SenderParts
 from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport.connection import Clock, LinkParts
@@ -48,6 +49,7 @@ from relay.node.link_reports import (
 from relay.node.parts import NodeParts
 from relay.operator.gaps import SiteGaps
 from relay.state.node_state import Commit, NodeState
+from relay.tracing.batch_trace import LinkTrace
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class NodeLinks:
         self._random = machine.random
         self._random_bytes = machine.random_bytes
         self._uplink = parts.uplink
+        self._trace = parts.trace
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
@@ -325,6 +328,8 @@ class NodeLinks:
         state, voids = self._state, self._voids
         memory = StateLinkMemory(state, link.name, link.receiver, self._clock)
         self._gaps.pass_accepted(link, memory)
+        receiver = self._mesh.sites[link.receiver].cluster_id
+        trace = None if self._trace is None else LinkTrace(self._trace, receiver)
 
         def comes_otherwise(header: BatchHeader) -> bool:
             series = header.name.series
@@ -346,6 +351,7 @@ class NodeLinks:
                     safe_place=safe_place,
                     members=self._members.encoded,
                     comes_otherwise=comes_otherwise,
+                    trace=trace,
                 ),
                 settings=self._settings,
                 formats=self._formats,

@@ -326,7 +326,11 @@ class SiteNode:
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         loaded = state.load()
         events = LogEvents(
-            self._bad_records.add, self._on_superseded, self._on_log_state, self._on_unknown_record
+            self._bad_records.add,
+            self._on_superseded,
+            self._on_log_state,
+            self._on_unknown_record,
+            self._place.trace,
         )
         writer = self.writer = self._parts().writer(state, events)
         tasks = StageTasks(self.label, self._stopping)
@@ -450,6 +454,7 @@ class SiteNode:
             self._place.slot,
             self._place.uplink,
             self.delays,
+            self._place.trace,
         )
 
     def _reached(self, stage: str) -> None:

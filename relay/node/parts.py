@@ -49,6 +49,7 @@ from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
 from relay.packing.packer_settings import PackedExchange, PackerSettings, packed_exchanges
 from relay.state.node_state import STATE, Loaded, NodeState
+from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal
 
 PAUSED = "the site is paused: `isthmus resume` lets it go on"
@@ -116,6 +117,8 @@ class NodeParts:
     uplink: Uplink = field(default_factory=lambda: Uplink(time.monotonic))
     """Gates of what the site sends."""
     delays: DeliveryDelays = field(default_factory=DeliveryDelays)
+    trace: BatchTrace | None = None
+    """Reports of batches on their way, or None while nothing is traced."""
 
     @property
     def mesh(self) -> Mesh:
@@ -267,6 +270,7 @@ class NodeParts:
             gaps=given.gaps,
             clock_differences_ms=given.clock_differences_ms,
             delays=self.delays,
+            trace=self.trace,
         )
         context.hold(self.held)
         return context, connection

@@ -85,13 +85,15 @@ class RelayProcess:
         admin_afar: AdminAfar | None = None,
         ledger_writers: FileWriters | None = None,
         check: Callable[[], None] = lambda: None,
+        trace_counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """`files` are watched for a changed mesh, if given. The admin port (0: a free one) is open
         at loopback addresses, and at `admin_afar` for other machines. `ledger_writers` are shared
         by the nodes and closed in the end. `check` raises NodeStopped if the folders, which are
-        this process's by then, are not to be used.
+        this process's by then, are not to be used. `trace_counts` are figures for metrics.
         """
         self._check = check
+        self._trace_counts = trace_counts
         self._ledger_writers = ledger_writers or FileWriters()
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
@@ -174,7 +176,8 @@ class RelayProcess:
 
     def measurements(self) -> dict[str, Any]:
         """Content of /metrics, before it is text."""
-        return measured(self.report(), self._by_site(), self._certificates)
+        figures = measured(self.report(), self._by_site(), self._certificates)
+        return {**figures, **self._trace_counts()}
 
     def _by_site(self) -> dict[str, list[SiteNode]]:
         """Nodes of each site's slots, in order."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relay.links.uplink import Uplink
+from relay.tracing.batch_trace import BatchTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class SlotPlace:
     """Folder of what an operator holds back."""
     uplink: Uplink = field(default_factory=lambda: Uplink(time.monotonic))
     """Gates of what the site sends."""
+    trace: BatchTrace | None = None
+    """Reports of batches on their way, or None while nothing is traced."""
 
     @classmethod
     def of(cls, folder: Path, now: Callable[[], float]) -> SlotPlace:

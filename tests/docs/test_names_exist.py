@@ -21,6 +21,9 @@ PAGES = [
     *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
 ]
 ELSEWHERES = {
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "auth_mechanisms",
     "basic.reject",
     "consumer_disconnected_timeout",
@@ -29,10 +32,11 @@ ELSEWHERES = {
     "neato",
     "net.core.rmem_max",
     "node_textfile_mtime_seconds",
+    "parentbased_always_on",
     "rabbit_fifo_client.erl",
     "twopi",
 }
-"""Names of RabbitMQ's, Graphviz's, node exporter's, the kernel's and of queues."""
+"""Names of RabbitMQ's, Graphviz's, node exporter's, OpenTelemetry's, the kernel's and of queues."""
 A_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?|[\w/]+\.py")
 
 

@@ -56,7 +56,8 @@ from relay.ledger.members import BadMembers, decode_members
 from relay.ledger.rows import BadLedgerRow, Stage, decode_row, encode_row
 from relay.links.receiver.actions import Append, LogFacts
 from relay.links.receiver.machine import LinkReceiver
-from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.machine import LinkSender
+from relay.links.sender.parts import SenderParts
 from relay.links.transport.link_end import TransportStatus
 from relay.links.wire import NONCE_BYTES, BadFrame, decode_frame, encode_ask
 from relay.log.rabbit.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap

@@ -39,6 +39,7 @@ from relay.log.run import LogEvents, LogSettings
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
 from relay.state.node_state import STATE, TABLES, NodeState
+from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal
 from tests.waiting import until
 
@@ -89,6 +90,7 @@ class World:
     exchanges: list[MemoryExchange] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     """Of the log's writer: a trial by chance hands in its own."""
+    trace: BatchTrace | None = None
 
     def __post_init__(self) -> None:
         for exchange in self.mesh.exchanges.values():
@@ -198,6 +200,7 @@ class Life:
             window_ms=WINDOW_MS,
             position=position,
             flows=dict(loaded.flows),
+            trace=world.trace,
         )
         self.deliverer = Deliverer(self.context, connection)
         connecting = self.deliverer.keep_connected() if deliver else asyncio.sleep(0)

@@ -18,7 +18,8 @@ from relay.links.metrics import AppendTimes
 from relay.links.position import LinkPosition
 from relay.links.receiver.machine import LinkReceiver
 from relay.links.receiver.task import LinkReceiverTask
-from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.machine import LinkSender
+from relay.links.sender.parts import SenderParts
 from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import KIB, LinkSettings
 from relay.links.transport.connection import LinkParts

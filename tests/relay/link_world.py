@@ -27,12 +27,14 @@ from relay.links.sender.actions import (
     SenderAction,
     StopReading,
 )
-from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.machine import LinkSender
+from relay.links.sender.parts import SenderParts
 from relay.links.sender.session import SenderPhase
 from relay.links.settings import MIB, LinkSettings
 from relay.links.transport.link_end import Carried, LinkTransportError
 from relay.links.transport.memory import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.wire import Send
+from relay.tracing.batch_trace import LinkTrace
 from tests.relay.link_logs import PARIS, TOKYO, SourceLog, TargetLog
 from tests.relay.timed_calls import Alarm, VirtualTime
 
@@ -70,6 +72,7 @@ class LinkWorld:
         self.sender_formats = self.receiver_formats = KNOWN
         self.comes_otherwise: Callable[[BatchHeader], bool] = lambda header: True
         """Return True if the receiver may get a batch otherwise."""
+        self.trace: LinkTrace | None = None
         self.members: dict[str, bytes] = {}
         """Revision -> its sites, as the sender knows them."""
         self.check: Callable[[BatchHeader, memoryview], None] = lambda header, batch: None
@@ -115,6 +118,7 @@ class LinkWorld:
                 is_void=self.is_void,
                 members=self.members.get,
                 comes_otherwise=lambda header: self.comes_otherwise(header),
+                trace=self.trace,
             ),
             settings=self.settings,
             formats=self.sender_formats,

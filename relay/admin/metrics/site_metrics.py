@@ -48,6 +48,20 @@ PROCESS_METRICS = (
         "retention_s",
         "Time for which logs keep batches: the outage window and its margin.",
     ),
+    _M(
+        "isthmus_trace_spans_total",
+        _COUNTER,
+        _PROCESS,
+        "trace_spans",
+        "Spans that the collector has taken. Absent while nothing is traced.",
+    ),
+    _M(
+        "isthmus_trace_spans_lost_total",
+        _COUNTER,
+        _PROCESS,
+        "trace_spans_lost",
+        "Spans lost, as the collector was away or too slow. Absent while nothing is traced.",
+    ),
 )
 
 SITE_METRICS = (

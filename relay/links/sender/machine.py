@@ -23,8 +23,7 @@ every event may end the session, and the cause of its end decides when and how t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
@@ -41,6 +40,7 @@ from relay.links.sender.actions import (
     StopReading,
 )
 from relay.links.sender.outgoing import BatchChoice, OutgoingBatches
+from relay.links.sender.parts import SenderParts
 from relay.links.sender.progress import LinkProgress
 from relay.links.sender.session import (
     MAX_WELCOME_BYTES,
@@ -79,25 +79,6 @@ from relay.log.hot_tail import Wish
 from relay.retry import Backoff
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderParts:
-    """Functions of its node that a link's sender calls."""
-
-    random: Callable[[], float]
-    """Return a number in [0, 1), for jitter."""
-    random_bytes: Callable[[int], bytes]
-    """Return so many random bytes, for nonces."""
-    is_void: Callable[[BatchHeader], bool] = lambda header: False
-    """Return True if the batch's incarnation had ended before the batch."""
-    safe_place: Callable[[Place | None], Place | None] = lambda place: place
-    """Return the last place up to the given one of which the log is certain: all before was read,
-    and nothing found later will stand there."""
-    members: Callable[[str], bytes | None] = lambda revision: None
-    """Return the encoded sites of a revision, or None if they are unknown."""
-    comes_otherwise: Callable[[BatchHeader], bool] = lambda header: False
-    """Return True if the receiver may get the batch otherwise than by this link."""
-
-
 class LinkSender:
     """State machine of one link's sender, over all connections and sessions."""
 
@@ -119,7 +100,7 @@ class LinkSender:
         self._random_bytes = parts.random_bytes
         self._choice = BatchChoice(forwarding, parts.is_void, self._progress, parts.comes_otherwise)
         self._outgoing = OutgoingBatches(
-            self._choice, parts.members, self._settings.bad_copies, self.counters
+            self._choice, parts.members, self._settings.bad_copies, self.counters, parts.trace
         )
         self._formats = formats
         self._phase = SenderPhase.DISCONNECTED
@@ -495,6 +476,7 @@ class LinkSender:
         delay_s = now - done.first_sent_at
         self.counters.note_ack(done.batches, done.messages, done.bytes, delay_s)
         self._progress.acknowledged(done.headers, now)
+        self._outgoing.acknowledged(done.headers)
         for header in done.headers:
             session.logged.add(header.name)
         since = max(done.first_sent_at, session.acked_at)

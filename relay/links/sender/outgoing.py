@@ -18,6 +18,7 @@ from relay.links.sender.progress import LinkProgress
 from relay.links.sender.session import SenderSession, UnreadableBatch
 from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
 from relay.log.hot_tail import Wish
+from relay.tracing.batch_trace import LinkTrace
 
 _MOST_NOT_WANTED = 4096
 _MOST_CALLED_BAD = 1024
@@ -113,11 +114,13 @@ class OutgoingBatches:
         members: Callable[[str], bytes | None],
         bad_copies: int,
         counters: SenderCounters,
+        trace: LinkTrace | None = None,
     ) -> None:
         self._choice = choice
         self._members = members
         self._counters = counters
         self._bad_copies = bad_copies
+        self._trace = trace
         self._called_bad: dict[BatchName, int] = {}
         self._unread: UnreadableBatch | None = None
         self._highest_sent: dict[bytes, int] = {}
@@ -140,6 +143,11 @@ class OutgoingBatches:
     def refused(self, name: BatchName) -> None:
         """Forget the doubts about a batch that the receiver has refused for good."""
         self._called_bad.pop(name, None)
+
+    def acknowledged(self, headers: Sequence[BatchHeader]) -> None:
+        """Note that the receiver's log has these batches."""
+        if self._trace is not None:
+            self._trace.trace.sent(headers, self._trace.peer)
 
     def frames(
         self, session: SenderSession, batches: Sequence[LoggedBatch], now: float
@@ -190,6 +198,8 @@ class OutgoingBatches:
             counters.sent += 1
             counters.sent_bytes += len(data)
             self._count_resent(header)
+            if self._trace is not None:
+                self._trace.trace.sending(header, data, self._trace.peer)
         if passed is not None:
             moved = window.skip(passed) or moved
         if passed_by:

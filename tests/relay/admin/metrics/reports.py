@@ -25,6 +25,8 @@ REPORT: dict[str, Any] = {
     "python": "3.11.2",
     "outage_window_s": 3600.0,
     "retention_s": 4200.0,
+    "trace_spans": 40,
+    "trace_spans_lost": 2,
     "sites": {
         "paris": {
             "node_pid": 1,

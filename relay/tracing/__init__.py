@@ -1,0 +1,1 @@
+"""Spans of batches on their way through the mesh, for OpenTelemetry."""
