@@ -46,6 +46,18 @@ def test_a_json_line_has_the_event_and_what_the_line_is_about() -> None:
     assert "site" not in line
 
 
+def test_a_line_about_a_batch_has_the_id_of_its_trace_where_batches_are_traced() -> None:
+    record = logging.makeLogRecord({"msg": "hello", "batch": "paris/01/orders.0>*/7"})
+    line = json.loads(JsonLines(lambda batch: f"trace of {batch}").format(record))
+    assert line["trace_id"] == "trace of paris/01/orders.0>*/7"
+    assert "trace_id" not in json.loads(JsonLines().format(record))
+
+
+def test_a_line_about_no_batch_has_no_trace() -> None:
+    lines = JsonLines(lambda batch: "trace")
+    assert "trace_id" not in json.loads(lines.format(logging.makeLogRecord({"msg": "hello"})))
+
+
 def test_a_line_of_a_library_has_no_event() -> None:
     line = json.loads(JsonLines().format(logging.makeLogRecord({"msg": "hello"})))
     assert (line["message"], "event" in line) == ("hello", False)
