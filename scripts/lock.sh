@@ -30,5 +30,5 @@ for tool in fuzz sbom charts chart docs wheels bench cluster page; do
         --output-file requirements-$tool.lock requirements-$tool.in
 done
 # Last, since it has the versions of two of them.
-lock docker/requirements.lock --extra cluster --constraint requirements.lock \
+lock docker/requirements.lock --extra cluster --extra otel --constraint requirements.lock \
     --constraint requirements-cluster.lock "$@"

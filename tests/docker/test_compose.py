@@ -247,6 +247,7 @@ def test_the_image_gets_the_versions_that_are_tested():
     node = versions(DOCKER / "requirements.lock")
     tested = versions(TOP / "requirements.lock") | versions(TOP / "requirements-cluster.lock")
     assert node < tested
-    # A site of several nodes runs from the same image.
-    assert any(each.startswith("cassandra-driver==") for each in node)
+    # Sites of several nodes, and traces, from the same image.
+    for package in ("cassandra-driver==", "opentelemetry-sdk=="):
+        assert any(each.startswith(package) for each in node)
     assert not any(each.startswith(("pytest==", "mypy==")) for each in node)
