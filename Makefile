@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-check network-tools group-tools setup setup-audit demo test test-tools test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot cluster-parts test-core wheels rabbitmq4 rabbitmq43
+.PHONY: help chart chart-check network-tools group-tools setup setup-audit demo test test-tools test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot client-tools cluster-parts test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -59,10 +59,10 @@ demo: setup-audit chroot
 
 # With the audit's packages, also where its tests are left out: all tests are collected.
 ifdef RABBITMQ
-test: setup-audit chroot
+test: setup-audit client-tools chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "$(ON_RELEASE)"
 else
-test: setup-audit test-tools check
+test: setup-audit test-tools client-tools check
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
@@ -73,7 +73,11 @@ test-tools: setup
 		scripts/install-packages.sh prometheus systemd
 	@scripts/setup-test-tools.sh
 
-test-slow: setup-audit chroot cluster-parts network-tools
+# Clients of other protocols and libraries; Java comes with the audit's set-up.
+client-tools: setup-audit
+	@scripts/setup-client-tools.sh
+
+test-slow: setup-audit client-tools chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
 # What a site of several nodes runs on.
@@ -92,7 +96,7 @@ group-tools: network-tools
 # On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
 # differs from the releases before and behind it, and on 4.3 the slow ones and those whose subject no
 # release should change.
-test-long: setup-audit test-tools chroot cluster-parts network-tools
+test-long: setup-audit test-tools client-tools chroot cluster-parts network-tools
 	@ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || scripts/install-packages.sh libfaketime
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ

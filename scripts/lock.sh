@@ -24,7 +24,7 @@ lock() {
 lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
 # Each alone: they are installed beside the rest, for one target of the Makefile.
-for tool in fuzz sbom charts chart docs wheels bench cluster page; do
+for tool in fuzz sbom charts chart docs wheels bench cluster page clients; do
     uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
         --custom-compile-command "make lock" "$@" \
         --output-file requirements-$tool.lock requirements-$tool.in

@@ -14,7 +14,7 @@ import pytest
 
 from tests.journeys.application import counters_say
 from tests.journeys.live_mesh import LiveMesh
-from tests.live_brokers import BrokerPool
+from tests.live_brokers import BrokerPool, Vhost
 
 SHARED = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,10 +26,21 @@ async def running_mesh(
     """These sites on shared brokers, with a node process each, but those `without`."""
     async with contextlib.AsyncExitStack() as made:
         vhosts = {site: await made.enter_async_context(pool.vhost(site)) for site in sites}
-        mesh = LiveMesh(folder, document, vhosts)
+        yield await made.enter_async_context(mesh_on(vhosts, folder, without=without, **document))
+
+
+@contextlib.asynccontextmanager
+async def mesh_on(
+    vhosts: dict[str, Vhost], folder: Path, *, without: Collection[str] = (), **document: Any
+) -> AsyncIterator[LiveMesh]:
+    """A mesh with a site in each of these virtual hosts, with a node process each, but those
+    `without`.
+    """
+    mesh = LiveMesh(folder, document, vhosts)
+    async with contextlib.AsyncExitStack() as made:
         made.push_async_callback(mesh.close)
         await mesh.prepare()
-        running = [site for site in sites if site not in without]
+        running = [site for site in vhosts if site not in without]
         mesh.start(*([site] for site in running))
         await mesh.running(running)
         yield mesh
