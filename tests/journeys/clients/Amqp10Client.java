@@ -13,6 +13,7 @@ import org.apache.qpid.protonj2.client.Connection;
 import org.apache.qpid.protonj2.client.ConnectionOptions;
 import org.apache.qpid.protonj2.client.Delivery;
 import org.apache.qpid.protonj2.client.Receiver;
+import org.apache.qpid.protonj2.client.ReceiverOptions;
 import org.apache.qpid.protonj2.client.Sender;
 import org.apache.qpid.protonj2.client.Tracker;
 import org.apache.qpid.protonj2.client.exceptions.ClientException;
@@ -31,9 +32,10 @@ import org.apache.qpid.protonj2.types.messaging.Section;
 /**
  * Apache Qpid's client of AMQP 1.0: sends messages of all kinds to one address, and receives from another.
  *
- * <p>Arguments: HOST PORT TARGET SOURCE COUNT, then user, password and virtual host of the sender, and those of the
- * receiver. Prints a line for each part of each message: "sent" or "got", name of the message, part, type, value,
- * with tabulators between.
+ * <p>Arguments: HOST PORT TARGET SOURCE COUNT, then user, password and virtual host of the sender, those of the
+ * receiver, and the names of the messages to send, of all if none is given. With find:NAME for COUNT the message of
+ * that name alone is taken. Prints a line for each part of each message: "sent" or "got", name of the message, part,
+ * type, value, with tabulators between.
  */
 public final class Amqp10Client {
     private static final long WITHIN_S = 20;
@@ -41,10 +43,9 @@ public final class Amqp10Client {
     public static void main(String[] words) throws Exception {
         String host = words[0];
         int port = Integer.parseInt(words[1]);
-        int count = Integer.parseInt(words[4]);
         try (Client client = Client.create();
                 Connection to = client.connect(host, port, new Login(words, 8))) {
-            Receiver receiver = to.openReceiver(words[3]);
+            Receiver receiver = to.openReceiver(words[3], new ReceiverOptions().autoAccept(false));
             receiver.openFuture().get(WITHIN_S, TimeUnit.SECONDS);
             Connection from = null;
             Sender sender = null;
@@ -68,20 +69,50 @@ public final class Amqp10Client {
                     from = null;
                 }
             }
-            for (int number = 0; number < count; number++) {
+            if (words[4].startsWith("find:")) {
+                take(receiver, words[4].substring(5));
+                return;
+            }
+            for (int left = Integer.parseInt(words[4]); left > 0; left--) {
                 Delivery delivery = receiver.receive(WITHIN_S, TimeUnit.SECONDS);
                 if (delivery == null) {
-                    line("got", "", "missing", count - number);
+                    line("got", "", "missing", left);
                     break;
                 }
-                try {
-                    AdvancedMessage<Object> message = delivery.<Object>message().toAdvancedMessage();
-                    Object name = message.property("case");
-                    show("got", name == null ? "" : name.toString(), message);
-                } catch (ClientException error) {
-                    line("got", "", "unreadable", error.getMessage());
-                }
+                show("got", delivery);
+                delivery.accept();
             }
+        }
+    }
+
+    /** Accept the message of that name alone: all that come before it go back where they were. */
+    private static void take(Receiver receiver, String name) throws Exception {
+        List<Delivery> others = new ArrayList<>();
+        Delivery delivery = receiver.receive(WITHIN_S, TimeUnit.SECONDS);
+        while (delivery != null && !name.equals(show("got", delivery))) {
+            others.add(delivery);
+            delivery = receiver.receive(WITHIN_S, TimeUnit.SECONDS);
+        }
+        if (delivery == null) {
+            line("got", "", "missing", name);
+        } else {
+            delivery.accept();
+        }
+        for (Delivery other : others) {
+            other.release();
+        }
+    }
+
+    /** Print a message; return its name, or "" where it has none or cannot be read. */
+    private static String show(String which, Delivery delivery) throws Exception {
+        try {
+            AdvancedMessage<Object> message = delivery.<Object>message().toAdvancedMessage();
+            Object name = message.property("case");
+            show(which, name == null ? "" : name.toString(), message);
+            return name == null ? "" : name.toString();
+        } catch (ClientException error) {
+            line(which, "", "unreadable", error.getMessage());
+            return "";
         }
     }
 

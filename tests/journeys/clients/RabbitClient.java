@@ -3,6 +3,7 @@ import com.rabbitmq.client.Channel;
 import com.rabbitmq.client.Connection;
 import com.rabbitmq.client.ConnectionFactory;
 import com.rabbitmq.client.DeliverCallback;
+import com.rabbitmq.client.Delivery;
 import com.rabbitmq.client.LongString;
 import java.math.BigDecimal;
 import java.util.Arrays;
@@ -19,7 +20,8 @@ import java.util.concurrent.TimeUnit;
  * RabbitMQ's client for Java: publishes at one site with confirms and mandatory, and consumes at another.
  *
  * <p>Arguments: URI of the publisher and of the consumer. Prints lines of fields with tabulators between: "sent" and
- * "got" with each header's name, class and value and each property, "confirmed", and "returned" with the key.
+ * "got" with each header's name, class and value and each property, "confirmed", "returned"
+ * with exchange and key, and "key" with the key of each message that came. The first message is sent twice.
  */
 public final class RabbitClient {
     private static final long WITHIN_MS = 60_000;
@@ -27,11 +29,11 @@ public final class RabbitClient {
     public static void main(String[] words) throws Exception {
         try (Connection from = connect(words[0]);
                 Connection to = connect(words[1])) {
-            BlockingQueue<AMQP.BasicProperties> got = new LinkedBlockingQueue<>();
+            BlockingQueue<Delivery> got = new LinkedBlockingQueue<>();
             Channel consuming = to.createChannel();
             String queue = consuming.queueDeclare().getQueue();
             consuming.queueBind(queue, "java", "java.#");
-            DeliverCallback take = (tag, delivery) -> got.add(delivery.getProperties());
+            DeliverCallback take = (tag, delivery) -> got.add(delivery);
             consuming.basicConsume(queue, true, take, tag -> {});
 
             Channel publishing = from.createChannel();
@@ -41,6 +43,8 @@ public final class RabbitClient {
             AMQP.BasicProperties properties = properties();
             show("sent", properties);
             publishing.basicPublish("java", "java.types", true, properties, "typed".getBytes());
+            publishing.basicPublish("java", "java.types", true, properties, "typed".getBytes());
+            publishing.basicPublish("java", "java.last", true, null, "last".getBytes());
             publishing.basicPublish("java", "nobody.listens", true, null, new byte[0]);
             publishing.basicPublish("keyed", "java.leaves", true, null, new byte[0]);
             publishing.basicPublish("keyed", "stays", true, null, new byte[0]);
@@ -50,11 +54,18 @@ public final class RabbitClient {
             for (String one : returned) {
                 System.out.println("returned\t" + one);
             }
-            AMQP.BasicProperties arrived = got.poll(WITHIN_MS, TimeUnit.MILLISECONDS);
-            if (arrived == null) {
-                throw new IllegalStateException("nothing came");
+            String key = "";
+            while (!key.equals("java.last")) {
+                Delivery arrived = got.poll(WITHIN_MS, TimeUnit.MILLISECONDS);
+                if (arrived == null) {
+                    throw new IllegalStateException("the last message did not come");
+                }
+                key = arrived.getEnvelope().getRoutingKey();
+                System.out.println("key\t" + key);
+                if (key.equals("java.types")) {
+                    show("got", arrived.getProperties());
+                }
             }
-            show("got", arrived);
         }
     }
 

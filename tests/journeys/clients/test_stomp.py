@@ -75,12 +75,19 @@ async def test_stomp_messages_reach_amqp_and_stomp_consumers_at_another_site(
 async def test_a_stomp_subscriber_gets_what_amqp_clients_publish_at_another_site(
     clients: ClientsMesh,
 ) -> None:
-    async with at(clients.mesh, "paris") as (paris,), stomp_client(clients, "tokyo") as subscriber:
+    async with (
+        at(clients.mesh, *PAIR) as (paris, tokyo),
+        stomp_client(clients, "tokyo") as subscriber,
+        stomp_client(clients, "tokyo") as worker,
+    ):
+        await tokyo.declare("work.stomp", "stomp", "two.#")
+        await worker.subscribe("/amq/queue/work.stomp")
         await subscriber.subscribe("/exchange/stomp/two.#")
         await paris.post("stomp", letter(b"\x00\xff", ID, key=b"two.a", why=b"late"))
         (heard,) = await subscriber.has(1)
         assert (heard.body, heard.headers["why"]) == (b"\x00\xff", "late")
         assert heard.headers["persistent"] == "true"
+        assert [one.body for one in await worker.has(1)] == [b"\x00\xff"]
 
 
 async def test_a_reply_to_a_temporary_stomp_queue_stays_at_the_site_of_the_request(
