@@ -10,8 +10,7 @@ command -v java >/dev/null 2>&1 || {
     exit 2
 }
 mkdir -p .tools
-if [ ! -d .tools/client-jars ] && ! command -v mvn >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 &&
-    [ "$(id -u)" -eq 0 ]; then
+if ! command -v mvn >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ]; then
     printf 'installing Maven ... '
     if scripts/install-packages.sh maven >.tools/packages.log 2>&1; then echo "done"; else echo "failed"; fi
 fi
