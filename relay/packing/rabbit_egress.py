@@ -19,6 +19,7 @@ from relay.bulk_amqp import (
     BulkAmqpError,
     ChannelClosed,
     Cluster,
+    ConnectionClosed,
     Consumer,
     connect,
 )
@@ -38,6 +39,11 @@ _NOT_FOUND = 404
 _DOWN = "is down or inaccessible"
 """Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
+_INTERNAL_ERROR = 541
+_UNREADABLE = (
+    "; if this repeats, a message published by AMQP 1.0 is one that the broker can give to no node:"
+    " docs/clients.md has the way out"
+)
 _GOODBYE_S = 1.0
 """Time for the answer to a close: a slower broker node hangs, and reconnecting waits."""
 
@@ -117,7 +123,7 @@ class RabbitEgress:
         try:
             channel = await self._connection.channel()
             consumer = Consumer(
-                channel, queue, on_messages, on_ended=lambda error: on_ended(str(error))
+                channel, queue, on_messages, on_ended=lambda error: on_ended(_said(error))
             )
             await consumer.start(prefetch=PREFETCH)
         except ChannelClosed as error:
@@ -158,7 +164,13 @@ class RabbitEgress:
     async def _watch_connection(self) -> None:
         reason = await self._connection.wait_closed()
         if not self._closed.done():
-            self._closed.set_result(str(reason))
+            self._closed.set_result(_said(reason))
+
+
+def _said(reason: BulkAmqpError) -> str:
+    """Return why a consumption or a connection ended, with what the broker does not say."""
+    is_internal = isinstance(reason, ConnectionClosed) and reason.code == _INTERNAL_ERROR
+    return f"{reason}{_UNREADABLE}" if is_internal else str(reason)
 
 
 async def connect_egress(

@@ -214,7 +214,7 @@ async def test_a_value_that_no_amqp_0_9_1_consumer_can_be_given_stops_its_site_u
             for case in ("id ulong",) if clients.release < (4, 0) else OF_3:
                 await exchanged(clients, java_classes, egress, "0", case, admin=True)
                 await mesh.until_told(
-                    lambda found: "INTERNAL_ERROR" in found["sites"]["paris"].get("reason", ""),
+                    lambda found: "by AMQP 1.0" in found["sites"]["paris"].get("reason", ""),
                     "the broker ends the packer's connection",
                 )
                 assert mesh.stop("paris") in (0, 1)
