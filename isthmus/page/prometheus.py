@@ -14,14 +14,15 @@ import aiohttp
 from isthmus.page.history import EVERY_S, POINTS
 
 WITHIN_S = 5.0
+# Rates are over three minutes, which have two samples of a Prometheus that scrapes once a minute.
 _LINK_QUERIES = {
-    "messages_s": "sum(rate(isthmus_link_acked_messages{%s}[1m]))",
-    "bytes_s": "sum(rate(isthmus_link_acked_bytes{%s}[1m]))",
+    "messages_s": "sum(rate(isthmus_link_acked_messages_total{%s}[3m]))",
+    "bytes_s": "sum(rate(isthmus_link_acked_bytes_total{%s}[3m]))",
     "lag_s": "max(isthmus_link_lag_seconds{%s})",
     "lag_messages": "max(isthmus_link_lag_messages{%s})",
 }
 _SITE_QUERIES = {
-    "delivered_s": "sum(rate(isthmus_site_delivered{%s}[1m]))",
+    "delivered_s": "sum(rate(isthmus_site_delivered_messages_total{%s}[3m]))",
     "egress": "max(isthmus_site_egress_messages{%s})",
     "dead_letters": "max(isthmus_site_dead_letters_waiting{%s})",
     "quarantine": "max(isthmus_site_quarantine_waiting{%s})",

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from isthmus.page.prometheus import Prometheus
 from relay.node.site_folder import ANNOUNCED, site_folder
 from scripts.boards import boards
 from spark_audit.report.textfile import write_textfile
@@ -94,9 +95,28 @@ async def test_scrapes_are_well_formed_and_every_expression_of_boards_and_alerts
                 return not lacking
 
             await until(all_answered, lambda: f"no series: {lacking}", WITHIN_S, every_s=0.5)
+            await until_the_page_has_lines(Prometheus(url, client))
             await until_rules_are_evaluated(client)
     await mesh.arrived()
     mesh.check()
+
+
+async def until_the_page_has_lines(prometheus: Prometheus) -> None:
+    """Wait until the page would draw each of its lines for a link and a site."""
+    chosen = {"links": {"from": "paris", "to": "tokyo"}, "sites": {"site": "paris"}}
+    empty: list[str] = []
+
+    async def all_drawn() -> bool:
+        hours = [await prometheus.hour(kind, of, time.time()) for kind, of in chosen.items()]
+        empty[:] = [
+            name
+            for hour in hours
+            for name, values in hour.items()
+            if all(value is None for value in values)
+        ]
+        return not empty
+
+    await until(all_drawn, lambda: f"no line: {empty}", WITHIN_S, every_s=0.5)
 
 
 async def until_rules_are_evaluated(client: aiohttp.ClientSession) -> None:

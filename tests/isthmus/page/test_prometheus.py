@@ -14,6 +14,7 @@ from aiohttp import web
 from isthmus.page.history import EVERY_S, POINTS
 from isthmus.page.prometheus import Prometheus, PrometheusAway
 from isthmus.page.server import PageOptions
+from tests.deploy.series_names import names_in, series_names
 from tests.isthmus.page.page_world import page_world
 
 NOW = 1_764_000_005.0
@@ -55,6 +56,16 @@ async def test_a_line_has_a_point_every_ten_seconds(server: FakePrometheus) -> N
     assert hour["seconds"][-1] - hour["seconds"][-2] == EVERY_S
     assert hour["lag_s"][-3:] == [None, None, 3.5]
     assert r'max(isthmus_link_lag_seconds{from="pa\"ris",to="tokyo"})' in server.queries
+
+
+async def test_each_query_is_of_series_that_nodes_serve(server: FakePrometheus) -> None:
+    async with aiohttp.ClientSession() as session:
+        prometheus = Prometheus(server.url, session)
+        await prometheus.hour("links", {"from": "paris", "to": "tokyo"}, NOW)
+        await prometheus.hour("sites", {"site": "paris"}, NOW)
+    assert len(server.queries) == 8
+    for query in server.queries:
+        assert names_in(query) <= series_names()
 
 
 @pytest.mark.parametrize(
