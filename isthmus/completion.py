@@ -32,7 +32,7 @@ def _mesh(ctx: typer.Context) -> Mesh | None:
     """
     # Behind an option that has no value yet, click leaves the arguments where they are.
     file = ctx.params.get("file") or next(iter(ctx.args), None)
-    return None if file is None else read_mesh(Path(file)).mesh
+    return None if file is None else read_mesh(Path(file).expanduser()).mesh
 
 
 def _beginning(names: Iterable[str], begin: str) -> list[str]:

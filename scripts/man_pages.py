@@ -1,6 +1,8 @@
 """Man pages of `isthmus` and its commands, from what `--help` shows.
 
     python -m scripts.man_pages FOLDER
+
+`make wheels` puts them into the wheel.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ReceivedSpan:
 
 @dataclass
 class OtlpReceiver:
-    """What came, and how to answer from now on."""
+    """Collector that keeps what comes, and answers as it is told."""
 
     endpoint: str
     spans: list[ReceivedSpan] = field(default_factory=list)

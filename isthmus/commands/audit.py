@@ -68,10 +68,12 @@ class PeriodOptions:
         typer.Option("--date", metavar="DATE", help="Messages published that day, UTC."),
     ] = None
     begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="... from then on, UTC.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Published from then on, UTC."),
     ] = None
     end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="... and before then.")
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Published before then, UTC."),
     ] = None
 
 

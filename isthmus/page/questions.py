@@ -152,7 +152,7 @@ def _audit(name: str, folder: Path, mesh: str) -> dict[str, Any]:
         if report["mesh"] != mesh:
             return {"name": name, "problem": f"it is an audit of mesh {report['mesh']}"}
         findings = _findings(report)
-        after = _report(folder / AFTER) if (folder / AFTER / REPORT).exists() else None
+        after = _after_repair(folder)
         return {
             "name": name,
             "verdict": str(report["verdict"]),
@@ -165,6 +165,19 @@ def _audit(name: str, folder: Path, mesh: str) -> dict[str, Any]:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return {"name": name, "problem": f"its report.json cannot be read ({error!r})"}
+
+
+def _after_repair(folder: Path) -> dict[str, Any] | None:
+    """Return the report of the audit that followed a repair; None if there is none that can be
+    read, or if the first audit was made again since.
+    """
+    try:
+        made_at = [(one / REPORT).stat().st_mtime_ns for one in (folder, folder / AFTER)]
+        report = _report(folder / AFTER)
+        _findings(report)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return report if made_at[0] <= made_at[1] else None
 
 
 def _report(folder: Path) -> dict[str, Any]:

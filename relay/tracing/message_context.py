@@ -94,7 +94,8 @@ def contexts_of(messages: OpenedBatch) -> BatchContexts:
         context = context_of(properties)
         if context is None:
             continue
-        if likely is not None:
+        # Another header may look like this one, and be the same in each message.
+        if likely is not None and likely[0][1:33] == b"%032x" % context.trace_id:
             seen.add(likely[0])
         if not context.is_sampled:
             unsampled = context

@@ -96,10 +96,10 @@ class TracedBatches:
         self._now_ns = now_ns
         self._links: dict[BatchName, tuple[MessageContext, ...] | None] = {}
         """Links of batches that are traced; None for those that are not."""
-        self._in_log: dict[BatchName, _Begun] = {}
-        """Batches on their way into the log."""
-        self._on_link: dict[tuple[BatchName, str], _Begun] = {}
-        """Batches on their way to a peer."""
+        self._in_log: dict[tuple[BatchName, str], _Begun] = {}
+        """Batches on their way into the log of a site, of which a process may have several."""
+        self._on_link: dict[tuple[BatchName, str, str], _Begun] = {}
+        """Batches on their way from a site to a peer."""
 
     def trace_id_of(self, batch: str) -> str:
         """ID, in hexadecimal digits, of the trace of a batch of this name."""
@@ -110,12 +110,12 @@ class TracedBatches:
         if links is None:
             return
         begun = _Begun(self._now_ns(), links)
-        _remember(self._in_log, header.name, begun)
+        _remember(self._in_log, (header.name, header.path[-1]), begun)
         if len(header.path) == 1:
             self._packed(header, begun)
 
     def logged(self, header: BatchHeader) -> None:
-        begun = self._in_log.pop(header.name, None)
+        begun = self._in_log.pop((header.name, header.path[-1]), None)
         if begun is None:
             return
         *before, here = header.path
@@ -126,12 +126,13 @@ class TracedBatches:
     def sending(self, header: BatchHeader, data: bytes, peer: str) -> None:
         links = self._links_of(header, partial(open_batch, data, header))
         # A batch that is sent again has been on its way since the first time.
-        if links is not None and (header.name, peer) not in self._on_link:
-            _remember(self._on_link, (header.name, peer), _Begun(self._now_ns(), links))
+        way = header.name, header.path[-1], peer
+        if links is not None and way not in self._on_link:
+            _remember(self._on_link, way, _Begun(self._now_ns(), links))
 
     def sent(self, headers: Sequence[BatchHeader], peer: str) -> None:
         for header in headers:
-            begun = self._on_link.pop((header.name, peer), None)
+            begun = self._on_link.pop((header.name, header.path[-1], peer), None)
             if begun is not None:
                 above, more = (BatchStage.LOGGED, header.path[-1]), {"isthmus.peer": peer}
                 self._emit(self._span(BatchStage.SENT, header, above, begun, more))

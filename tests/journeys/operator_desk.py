@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from federation.mesh_file.quantities import parse_duration
 from tests.deploy.rule_tests import RULES, TOP, rules
 from tests.isthmus.page.browser import Tab
 from tests.journeys.live_mesh import LiveMesh
@@ -26,19 +27,13 @@ HASTE = int(os.environ.get("ISTHMUS_TRIAL_HASTE", "10"))
 SHOWN_WITHIN_S = 120.0
 """From the fault to the page, and from the time that an alert waits to the alert."""
 MENDED_WITHIN_S = 180.0
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-
-def seconds(duration: str) -> int:
-    """Return a duration of the rules in seconds."""
-    return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 
 def in_haste(folder: Path) -> Path:
     """Write the rules anew, with each `for` and each window so much shorter; return their file."""
 
     def shorter(duration: str) -> str:
-        return f"{max(1, seconds(duration) // HASTE)}s"
+        return f"{max(1, int(parse_duration(duration) / HASTE))}s"
 
     document = yaml.safe_load(RULES.read_text())
     for group in document["groups"]:
@@ -83,7 +78,7 @@ class Fault:
     def waits_s(self) -> float:
         """Time that the alert waits before it fires."""
         waits = [rule.get("for", "0s") for rule in rules() if rule["alert"] == self.alert]
-        return seconds(waits[0]) / HASTE
+        return parse_duration(waits[0]) / HASTE
 
 
 @dataclass

@@ -112,6 +112,10 @@ async def test_the_way_of_a_batch_over_three_sites_is_one_trace_linked_with_the_
         mesh.start_each()
         await mesh.running()
         await publish(mesh, [{}])  # of a batch without contexts, which this sampler leaves out
+        # It has to be alone in that batch.
+        await mesh.until_told(
+            lambda told: told["sites"]["paris"]["packed"] == 1, "the first message is packed"
+        )
         await publish(mesh, [{"traceparent": text} for text in contexts])
         for site in ("lyon", "oslo"):
             headers = await consumed(mesh, site, "here")

@@ -10,6 +10,7 @@ export function auditsView(main, { signal }) {
   const list = h("div", { "aria-live": "polite" }, h("p", { class: "quiet" }, "reading the reports ..."));
   main.append(h("h2", {}, "Audits"), list);
   let shown = "";
+  let isLooking = false;
   const look = () => withToken(list, async () => {
     const before = shown;
     shown = ""; // until the answer is there: a problem takes the list's place
@@ -20,7 +21,12 @@ export function auditsView(main, { signal }) {
     list.replaceChildren(...(audits.length ? audits.map(show) : [h("p", {}, "There is no audit in the state folder yet: `isthmus audit` makes one.")]));
   });
   look();
-  const timer = setInterval(() => session.may_order && look(), LOOK_EVERY_MS);
+  const timer = setInterval(async () => {
+    if (isLooking || !session.may_order) return;
+    isLooking = true;
+    await look();
+    isLooking = false;
+  }, LOOK_EVERY_MS);
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ def test_audits_are_listed_and_damaged_ones_named(tmp_path: Path) -> None:
     repaired = audits(tmp_path, "acme")[-1]
     assert repaired["after_repair"]["sentence"] == "all came"
     assert (repaired["sentence"], repaired["can_repair"]) == ("2 are lost", False)
+    os.utime(folder / "from=2026-11-20" / "report.json", ns=(2**62, 2**62))  # made again since
+    assert audits(tmp_path, "acme")[-1]["can_repair"]
+    (folder / "from=2026-11-20" / AFTER / "report.json").write_text("{")
+    assert audits(tmp_path, "acme")[-1]["can_repair"]
     for day in range(SHOWN_AUDITS):
         (folder / f"from=2027-01-{day + 1:02}").mkdir()
     assert len(audits(tmp_path, "acme")) == SHOWN_AUDITS

@@ -6,6 +6,7 @@ import com.rabbitmq.client.DeliverCallback;
 import com.rabbitmq.client.Delivery;
 import com.rabbitmq.client.LongString;
 import java.math.BigDecimal;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Date;
 import java.util.LinkedHashMap;
@@ -109,10 +110,8 @@ public final class RabbitClient {
 
     private static void show(String which, AMQP.BasicProperties properties) {
         for (Map.Entry<String, Object> one : properties.getHeaders().entrySet()) {
-            // Strings come as LongString, whose text is the same.
             Object value = one.getValue();
-            String type = value == null ? "null" : value instanceof LongString ? "String" : value.getClass().getSimpleName();
-            System.out.println(String.join("\t", which, "header", one.getKey(), type, text(value)));
+            System.out.println(String.join("\t", which, "header", one.getKey(), type(value), text(value)));
         }
         Map<String, Object> others = new TreeMap<>();
         others.put("content-type", properties.getContentType());
@@ -129,20 +128,31 @@ public final class RabbitClient {
         others.forEach((name, value) -> System.out.println(String.join("\t", which, "property", name, "", text(value))));
     }
 
+    // Strings come as LongString, whose text is the same; classes of lists and maps are the client's own.
+    private static String type(Object value) {
+        return value == null ? "null"
+                : value instanceof LongString ? "String"
+                : value instanceof Map ? "Map"
+                : value instanceof List ? "List"
+                : value.getClass().getSimpleName();
+    }
+
     private static String text(Object value) {
+        if (value instanceof Map) {
+            Map<String, String> parts = new TreeMap<>();
+            ((Map<?, ?>) value).forEach((name, part) -> parts.put(name.toString(), type(part) + " " + text(part)));
+            return parts.toString();
+        }
+        if (value instanceof List) {
+            List<String> parts = new ArrayList<>();
+            ((List<?>) value).forEach(part -> parts.add(type(part) + " " + text(part)));
+            return parts.toString();
+        }
         if (value instanceof byte[]) {
             return Arrays.toString((byte[]) value);
         }
         if (value instanceof Date) {
             return Long.toString(((Date) value).getTime());
-        }
-        if (value instanceof Map) {
-            Map<String, String> sorted = new TreeMap<>();
-            ((Map<?, ?>) value).forEach((key, one) -> sorted.put(key.toString(), text(one)));
-            return sorted.toString();
-        }
-        if (value instanceof List) {
-            return ((List<?>) value).stream().map(RabbitClient::text).toList().toString();
         }
         return String.valueOf(value);
     }

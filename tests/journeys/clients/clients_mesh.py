@@ -36,5 +36,5 @@ class ClientsMesh:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Of RabbitMQ."""
+        """Release of RabbitMQ."""
         return self.protocols.broker.installation.release

@@ -30,7 +30,7 @@ async def clients(
     protocols: ProtocolBroker, broker_pool: BrokerPool, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ClientsMesh]:
     exchanges = [{"name": name} for name in EXCHANGES]
-    exchanges += [{"name": "keyed", "keys": ["java.#"]}, {"name": "split", "mode": "split"}]
+    exchanges += [{"name": "keyed", "keys": ["java.#"]}]
     async with AsyncExitStack() as made:
         vhosts = {site: await own_vhost(protocols.broker, site) for site in ("paris", "tokyo")}
         vhosts["lima"] = await made.enter_async_context(broker_pool.vhost("lima"))

@@ -9,14 +9,26 @@ from pathlib import Path
 TOP = Path(__file__).parents[3]
 JARS = TOP / ".tools" / "client-jars"
 WITHIN_S = 120.0
-_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""For programs that run for seconds."""
+_FLAGS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dfile.encoding=UTF-8",
+)
+"""Flags for programs that run for seconds, wherever the locale is none of UTF-8."""
 
 
 def compiled(folder: Path) -> Path:
     """Compile the programs into the folder; return the folder. A Java runtime is enough."""
     programs = [str(file) for file in sorted(Path(__file__).parent.glob("*.java"))]
-    compiler = ("org.eclipse.jdt.internal.compiler.batch.Main", "-17", "-nowarn")
+    compiler = (
+        "org.eclipse.jdt.internal.compiler.batch.Main",
+        "-17",
+        "-nowarn",
+        "-encoding",
+        "UTF-8",
+    )
     command = ("java", *_FLAGS, "-cp", f"{JARS}/*", *compiler, "-cp", _jars(), "-d", str(folder))
     done = subprocess.run(
         (*command, *programs), capture_output=True, text=True, check=False, timeout=WITHIN_S

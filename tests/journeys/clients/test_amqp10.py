@@ -50,7 +50,7 @@ ADDED_BY_4 = (
 Parts = dict[str, tuple[str, str]]
 
 
-def told(lines: list[list[str]], which: str) -> dict[str, Parts]:
+def parts_of(lines: list[list[str]], which: str) -> dict[str, Parts]:
     """Parts (type and value) of the messages by name, as the Java program prints them."""
     found: dict[str, Parts] = defaultdict(dict)
     for direction, name, part, kind, *value in lines:
@@ -98,7 +98,7 @@ async def test_amqp_1_0_messages_reach_amqp_1_0_and_0_9_1_consumers_at_another_s
             clients, java_classes, "inbox.amqp10", str(len(cases) + 1), *cases, refused
         )
         arrived = await inbox.has(len(cases) + 1)
-    sent, got = told(lines, "sent"), told(lines, "got")
+    sent, got = parts_of(lines, "sent"), parts_of(lines, "got")
     assert sent.pop(refused)["outcome"][1] == "FAILED"
     assert {name: parts["outcome"][1] for name, parts in sent.items()} == dict.fromkeys(
         cases, "ACCEPTED"
@@ -221,7 +221,7 @@ async def test_a_value_that_no_amqp_0_9_1_consumer_can_be_given_stops_its_site_u
                 # AMQP 1.0 can: an administrator takes the message out of egress by it.
                 taken = (egress, f"find:{case}", "none")
                 lines = await exchanged(clients, java_classes, *taken, admin=True)
-                assert case in told(lines, "got")
+                assert case in parts_of(lines, "got")
                 mesh.start(["paris"])
                 await mesh.running()
                 await paris.post("amqp10", letter(case.encode(), key=b"ones.after"))
@@ -230,3 +230,4 @@ async def test_a_value_that_no_amqp_0_9_1_consumer_can_be_given_stops_its_site_u
             await clients.vhost("paris").api("DELETE", f"/queues/{{vhost}}/{egress}/contents")
             if "paris" not in mesh.processes:
                 mesh.start(["paris"])
+            await mesh.running()

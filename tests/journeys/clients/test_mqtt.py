@@ -16,7 +16,7 @@ V5 = 5
 
 
 async def bind(clients: ClientsMesh, site: str, key: str) -> None:
-    """As an operator does once: MQTT's exchange and the mesh's lead into each other."""
+    """Let MQTT's exchange and the mesh's lead into each other, as an operator does once."""
     for source, destination in (("amq.topic", "sensors"), ("sensors", "amq.topic")):
         await clients.vhost(site).api(
             "POST", f"/bindings/{{vhost}}/e/{source}/e/{destination}", {"routing_key": key}

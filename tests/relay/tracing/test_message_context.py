@@ -113,6 +113,21 @@ def test_of_ten_thousand_messages_the_first_eight_spans_are_taken() -> None:
     assert [one.span_id for one in contexts.sampled] == [*range(1, MOST_LINKED + 1)]
 
 
+def test_another_header_that_looks_the_same_in_each_message_hides_none() -> None:
+    alike = field_table.entry(
+        b"before", field_table.long_string(f"00-{'a' * 32}-{SPAN}-01".encode())
+    )
+    raws = [
+        properties(
+            alike
+            + field_table.entry(b"traceparent", field_table.long_string(traceparent(n).encode()))
+        )
+        for n in (1, 2, 3)
+    ]
+    found = contexts_of(OpenedEntries([message(n, raw) for n, raw in enumerate(raws)]))
+    assert [context.span_id for context in found.sampled] == [1, 2, 3]
+
+
 def test_messages_that_are_not_sampled_are_no_links() -> None:
     texts = [traceparent(n, sampled=n % 3 == 0) for n in range(1, 31)]
     header, data = traced_batch(*texts)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 
-from relay.tracing.otlp import FLUSHING, QUEUE_SPANS, OtlpExport
+from relay.tracing.otlp import FLUSHING, QUEUE_SPANS, OtlpExport, WatchedExporter
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver
 from tests.relay.tracing.traced_messages import SPAN, TRACE, traced_batch, traceparent
 from tests.waiting import until_met
@@ -166,9 +168,23 @@ def test_a_slow_collector_holds_up_nobody_and_what_exceeds_the_queue_is_lost_and
         log_batch(export, sequence=sequence)  # would wait for ever if anything here waited
     assert export.counts() == {"trace_spans": 0, "trace_spans_lost": 100}
     receiver.answers.set()
+    until_met(lambda: export.counts()["trace_spans"] == QUEUE_SPANS, "all are taken", 60)
     export.close()
     assert export.counts() == {"trace_spans": QUEUE_SPANS, "trace_spans_lost": 100}
     assert len(receiver.spans) == QUEUE_SPANS
+
+
+def test_an_exporter_that_raises_loses_its_spans_and_no_others() -> None:
+    class Raising:
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            if spans:
+                raise KeyError("an answer that nobody has foreseen")
+            return SpanExportResult.SUCCESS
+
+    watched = WatchedExporter(Raising())  # type: ignore[arg-type]
+    assert watched.export([ReadableSpan("one")]) is SpanExportResult.FAILURE
+    assert watched.export([]) is SpanExportResult.SUCCESS
+    assert (watched.sent, watched.failed) == (0, 1)
 
 
 def test_the_end_does_not_wait_for_a_collector_that_hangs(

@@ -119,6 +119,27 @@ def test_each_neighbour_to_which_a_batch_goes_has_a_span() -> None:
     assert len({span.span_id for span in recorder.spans}) == 2
 
 
+def test_two_sites_of_one_process_have_a_span_each() -> None:
+    recorder = Recorder()
+    header, data = traced_batch()
+    sites = [replace(header, path=("paris", site)) for site in ("lyon", "oslo")]
+    for one in sites:
+        recorder.trace.logging(one, data)
+        recorder.trace.sending(one, data, "rome")
+        recorder.now_ns += 3
+    for one in sites:
+        recorder.trace.logged(one)
+        recorder.trace.sent([one], "rome")
+    told = [(span.stage, span.attributes["isthmus.site"]) for span in recorder.spans]
+    assert sorted(told) == sorted(
+        (stage, site) for stage in (BatchStage.LOGGED, BatchStage.SENT) for site in ("lyon", "oslo")
+    )
+    lasted = {
+        span.attributes["isthmus.site"]: span.ended_ns - span.begun_ns for span in recorder.spans
+    }
+    assert lasted == {"lyon": 6, "oslo": 3}
+
+
 def test_a_clock_behind_the_publishers_gives_a_span_without_length_and_none_that_ends_before() -> (
     None
 ):
