@@ -188,7 +188,12 @@ def without_headers(
         return properties
     start, end = span
     table = properties[start + 4 : end]
-    rest = field_table.without(table, lambda name: name in names or name.startswith(prefixes))
+    try:
+        rest = field_table.without(table, lambda name: name in names or name.startswith(prefixes))
+    except MalformedProperties:
+        if any(sought in table for sought in (*prefixes, *names)):
+            raise
+        return properties  # the search found the bytes of another property
     if rest is table:
         return properties
     if rest:

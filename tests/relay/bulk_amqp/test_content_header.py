@@ -243,6 +243,14 @@ def test_arbitrary_bytes_raise_the_declared_error_and_no_other(block: bytes, whi
             act()
 
 
+def test_another_propertys_bytes_lead_into_no_table() -> None:
+    block = b"\x20\x80" + b"\x00\x00\x00\x03\x01al" + b"\x07x-mesh-"  # the table is cut short
+    assert ch.without_headers(block, (b"x-mesh-",)) is block
+    cut_short = b"\x20\x00" + b"\x00\x00\x00\x09\x07x-mesh-l"
+    with pytest.raises(MalformedProperties):
+        ch.without_headers(cut_short, (b"x-mesh-",))
+
+
 @given(property_blocks(), st.data())
 @settings(max_examples=300)
 def test_a_damaged_block_raises_the_declared_error_and_no_other(
