@@ -19,6 +19,9 @@ _JOIN_UP_TO = 64 * 1024
 _lengths = Struct(">IBBQ").pack
 """Lengths of key, content type, content encoding and body, so that no two messages hash the same
 bytes. AMQP short strings are at most 255 bytes."""
+_URN = b"urn:uuid:"
+_UUID_CHARACTERS = 36
+_URN_CHARACTERS = len(_URN) + _UUID_CHARACTERS
 
 
 class IdentityForm(StrEnum):
@@ -56,9 +59,18 @@ def content_hash(
 
 
 def uuid_of(message_id: bytes | None) -> bytes | None:
-    """Return the 16 bytes of a UUID in canonical form (36 characters, either case), or None."""
-    if message_id is None or len(message_id) != 36:
+    """Return the 16 bytes of a UUID, or None for any other text.
+
+    A UUID has canonical form (36 characters), or that of a URN (RFC 9562): `urn:uuid:` and these
+    36; either case. RabbitMQ 4 gives an AMQP 1.0 message-id of type uuid to AMQP 0-9-1 as a URN.
+    """
+    if message_id is None:
         return None
+    characters = len(message_id)
+    if characters != _UUID_CHARACTERS:
+        if characters != _URN_CHARACTERS or message_id[: len(_URN)].lower() != _URN:
+            return None
+        message_id = message_id[len(_URN) :]
     if not 45 == message_id[8] == message_id[13] == message_id[18] == message_id[23]:  # "-"
         return None
     try:

@@ -51,7 +51,7 @@ class IdentityKind(StrEnum):
     """Property that makes two messages the same."""
 
     UUID = "uuid"
-    """`message_id` if it is a UUID; any other message is unique."""
+    """`message_id` if it is a UUID or its URN; any other message is unique."""
     MESSAGE_ID = "message_id"
     HEADER = "header"
     CONTENT = "content"

@@ -8,6 +8,9 @@ pub const IDENTITY_BYTES: usize = 16;
 pub const CONTENT_KEPT: usize = 8;
 pub const RANDOM_BYTES: usize = 10;
 const HEAD_BYTES: usize = 14;
+const URN: &[u8] = b"urn:uuid:";
+const UUID_CHARACTERS: usize = 36;
+const URN_CHARACTERS: usize = URN.len() + UUID_CHARACTERS;
 /// Largest body that is copied behind its head to be hashed in one piece.
 const JOIN_UP_TO: usize = 64 * 1024;
 
@@ -21,9 +24,15 @@ pub fn text_identity(text: &[u8]) -> Option<Identity> {
     Params::new().hash_length(IDENTITY_BYTES).hash(text).as_bytes().try_into().ok()
 }
 
-/// The 16 bytes of a UUID in canonical form (36 characters, either case).
+/// The 16 bytes of a UUID in canonical form (36 characters), or as a URN: these behind `urn:uuid:`;
+/// either case.
 pub fn uuid_of(text: &[u8]) -> Option<Identity> {
-    if text.len() != 36 || [8, 13, 18, 23].iter().any(|&at| text[at] != b'-') {
+    let text = match text.len() {
+        UUID_CHARACTERS => text,
+        URN_CHARACTERS if text[..URN.len()].eq_ignore_ascii_case(URN) => &text[URN.len()..],
+        _ => return None,
+    };
+    if [8, 13, 18, 23].iter().any(|&at| text[at] != b'-') {
         return None;
     }
     let mut found = [0u8; IDENTITY_BYTES];
@@ -132,6 +141,34 @@ mod tests {
         assert_eq!(uuid_of(b"0190163d-8694-739b-aea5-966c26f8ad9"), None);
         assert_eq!(uuid_of(b"0190163d-8694-739b-aea5--66c26f8ad91"), None);
         assert_eq!(uuid_of(b"0190163d86940-739b-aea5-966c26f8ad91"), None);
+    }
+
+    #[test]
+    fn a_urn_of_a_uuid_is_that_uuid_and_nothing_else_is() {
+        let bare = b"0190163d-8694-739b-aea5-966c26f8ad91";
+        for prefix in ["urn:uuid:", "URN:UUID:", "Urn:uUid:"] {
+            for uuid in [bare.to_vec(), bare.to_ascii_uppercase()] {
+                let urn = [prefix.as_bytes(), &uuid].concat();
+                assert_eq!(uuid_of(&urn), uuid_of(bare));
+                assert_eq!(uuid_of(&urn[1..]), None);
+                assert_eq!(uuid_of(&urn[..44]), None);
+                assert_eq!(uuid_of(&[&urn[..], b" "].concat()), None);
+            }
+        }
+        assert!(uuid_of(bare).is_some());
+        for text in [
+            "urn:uuid:",
+            "urn:uuid:0190163d8694739baea5966c26f8ad91",
+            "urn:uuid:0190163d-8694-739b-aea5-966c26f8ad9g",
+            "urn:uuid:0190163d86940-739b-aea5-966c26f8ad91",
+            "urn:uuid:0190163d-8694-739b-aea5-966c26f8ad\u{e9}",
+            "urn:guid:0190163d-8694-739b-aea5-966c26f8ad91",
+            "urn-uuid-0190163d-8694-739b-aea5-966c26f8ad91",
+            "urn:uuid:urn:uuid:0190163d-8694-739b-aea5-966c26f8ad91",
+            "\u{17f}rn:uuid0190163d-8694-739b-aea5-966c26f8ad91",
+        ] {
+            assert_eq!(uuid_of(text.as_bytes()), None, "{}", text);
+        }
     }
 
     #[test]

@@ -73,7 +73,9 @@ class OddDeliveries:
             return chance.randbytes(8)
         if which == 0x0080:
             text = str(uuid.UUID(bytes=chance.randbytes(16))).encode()
-            return _short(chance.choice([text, text.upper(), b"", b"id-7", b"-" * 36, b"0" * 36]))
+            urn = b"urn:uuid:" + text
+            odd = [b"", b"id-7", b"-" * 36, b"0" * 36, self.damaged(urn, 1), urn[:-1], urn + b"0"]
+            return _short(chance.choice([text, text.upper(), urn, urn.upper(), chance.choice(odd)]))
         if which == 0x0100:
             return _short(chance.choice([b"100", b"0", b"", b"1x", b"9" * 30]))
         if which == 0x0010:
@@ -99,18 +101,23 @@ class OddDeliveries:
         return chance.randbytes(FRAGMENT_ABOVE)
 
     def delivery(self, tag: int, channel: int = 1, consumer: bytes = b"c00001") -> bytes:
-        """Frames of one delivery."""
+        """Frames of one random delivery."""
         chance = self.chance
         key = chance.choice([b"order.new", b"", b"k" * chance.randrange(256)])
         exchange = chance.choice([b"orders", b"", "übung".encode(), b"\xff\xfe"])
-        method = b"\0\x3c\0\x3c" + _short(consumer) + struct.pack(">QB", tag, self.happens(0.05))
+        exchange = chance.choice([b"orders", b"", "übung".encode(), b"\xff\xfe"])
+        redelivered = self.happens(0.05)
         body, properties = self.body(), self.properties()
-        made = frame(1, method + _short(exchange) + _short(key), channel)
-        made += frame(2, struct.pack(">HHQ", 60, 0, len(body)) + properties, channel)
-        largest = FRAME_MAX - 8
-        for at in range(0, len(body), largest):
-            made += frame(3, body[at : at + largest], channel)
-        return made
+        return delivery(
+            tag,
+            properties,
+            body,
+            key=key,
+            exchange=exchange,
+            redelivered=redelivered,
+            channel=channel,
+            consumer=consumer,
+        )
 
     def stream(self, count: int) -> bytes:
         """Frames as a broker sends them, deliveries most of all."""
@@ -145,6 +152,27 @@ class OddDeliveries:
             )
             for _ in range(count)
         ]
+
+
+def delivery(
+    tag: int,
+    properties: bytes,
+    body: bytes,
+    *,
+    key: bytes = b"order.new",
+    exchange: bytes = b"orders",
+    redelivered: bool = False,
+    channel: int = 1,
+    consumer: bytes = b"c00001",
+) -> bytes:
+    """Frames of one delivery."""
+    method = b"\0\x3c\0\x3c" + _short(consumer) + struct.pack(">QB", tag, redelivered)
+    made = frame(1, method + _short(exchange) + _short(key), channel)
+    made += frame(2, struct.pack(">HHQ", 60, 0, len(body)) + properties, channel)
+    largest = FRAME_MAX - 8
+    for at in range(0, len(body), largest):
+        made += frame(3, body[at : at + largest], channel)
+    return made
 
 
 def frame(kind: int, payload: bytes, channel: int = 1) -> bytes:

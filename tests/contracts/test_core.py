@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
 from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from tests.contracts.odd_deliveries import FRAME_MAX, START_MS, OddDeliveries
+from tests.contracts.odd_deliveries import FRAME_MAX, START_MS, OddDeliveries, delivery
+from tests.message_properties import properties
 
 TOP = Path(__file__).parents[2]
 CORES = (None, core.native)
@@ -42,6 +44,7 @@ RULES = [
     IdentityRule(IdentityKind.CONTENT),
     IdentityRule(IdentityKind.NONE),
 ]
+UUID = uuid.UUID("f81d4fae-7dec-11d0-a765-00a0c91e6bf6")
 
 
 class Side:
@@ -117,7 +120,7 @@ class AllLogged(ReturnedPrefix):
 
 def packed(
     reads: list[bytes], rule: IdentityRule, seed: int, bounds: dict[str, int], *, comes_round: bool
-) -> object:
+) -> tuple[Any, ...]:
     """All that may be seen of a packer that has taken these reads."""
     exchange = PackedExchange("orders", "egress", identity=rule, comes_round=comes_round)
     settings = PackerSettings("paris", "r1", "relay", (exchange,), **bounds)
@@ -153,6 +156,40 @@ def packed(
         for parcel in sealed
     ]
     return parcels, states, metrics.own, metrics.malformed, metrics.doubtful
+
+
+@pytest.mark.parametrize(
+    "message_id",
+    [
+        str(UUID),
+        str(UUID).upper(),
+        UUID.urn,
+        UUID.urn.upper(),
+        f"Urn:uUid:{UUID}",
+        "",
+        UUID.hex,
+        "urn:uuid:",
+        f"urn:uuid:{UUID.hex}",
+        f"urn:uuid:{UUID.hex}----",
+        f"{UUID.urn} ",
+        UUID.urn[:-1],
+        f"{UUID.urn[:-1]}g",
+        f"{UUID.urn[:-2]}é",
+        f"urn:uuid:{UUID.urn}",
+        f"urn:guid:{UUID}",
+        f"uuid:{UUID}",
+        f"ſrn:uuid{UUID}",
+    ],
+)
+def test_both_take_the_same_message_ids_for_uuids(
+    message_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = delivery(1, properties(message_id=message_id.encode()), b"body")
+    is_uuid = message_id.lower() in (str(UUID), UUID.urn)
+    for native in CORES:
+        with Side(native, monkeypatch):
+            ((*_, identities, _),), *_ = packed([read], IdentityRule(), 1, {}, comes_round=False)
+        assert (identities == UUID.bytes) is is_uuid
 
 
 def columns_of(entries: Any) -> bytes:

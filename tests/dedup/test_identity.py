@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dedup.identity import (
     IdentityForm,
@@ -32,7 +34,6 @@ def test_a_uuid_is_the_same_in_either_case() -> None:
         b"order-17",
         SAMPLE.hex.encode(),
         b"{" + str(SAMPLE).encode() + b"}",
-        b"urn:uuid:" + str(SAMPLE).encode(),
         b"6fa459ea-ee8a-3ca4-894e-db77e160355g",
         b"6fa459ea-ee8a-3ca4-894e-db77e16035  ",
         b"6fa459eaxee8a-3ca4-894e-db77e160355e",
@@ -42,6 +43,50 @@ def test_a_uuid_is_the_same_in_either_case() -> None:
 )
 def test_what_is_no_canonical_uuid_is_none(text: bytes | None) -> None:
     assert uuid_of(text) is None
+
+
+@pytest.mark.parametrize("prefix", [b"urn:uuid:", b"URN:UUID:", b"Urn:uUid:"])
+def test_the_urn_of_a_uuid_is_that_uuid(prefix: bytes) -> None:
+    assert uuid_of(prefix + str(SAMPLE).encode()) == SAMPLE.bytes
+    assert uuid_of(prefix + str(SAMPLE).upper().encode()) == SAMPLE.bytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"urn:uuid:",
+        b"urn:uuid:" + SAMPLE.hex.encode(),
+        b"urn:uuid:" + SAMPLE.hex.encode() + b"----",
+        b"urn:uuid:{" + SAMPLE.hex.encode() + b"-}",
+        b"urn:uuid:" + str(SAMPLE).encode() + b" ",
+        b" urn:uuid:" + str(SAMPLE).encode(),
+        b"urn:uuid:" + str(SAMPLE).encode() + b"#fragment",
+        b"urn:uuid:" + str(SAMPLE)[:-1].encode(),
+        b"urn:uuid:" + str(SAMPLE)[:-1].encode() + b"g",
+        b"urn:uuid:" + str(SAMPLE)[:-2].encode() + "é".encode(),
+        b"urn:uuid:urn:uuid:" + str(SAMPLE).encode(),
+        b"urn:guid:" + str(SAMPLE).encode(),
+        b"urn:isbn:" + str(SAMPLE).encode(),
+        b"urn-uuid-" + str(SAMPLE).encode(),
+        b"uuid:" + str(SAMPLE).encode(),
+        "ſrn:uuid".encode() + str(SAMPLE).encode(),
+        b"\xff" * 9 + str(SAMPLE).encode(),
+    ],
+)
+def test_what_is_no_urn_of_a_canonical_uuid_is_none(text: bytes) -> None:
+    assert uuid_of(text) is None
+
+
+@given(st.uuids() | st.text(max_size=40), st.data())
+def test_behind_the_prefix_stands_a_uuid_or_nothing(
+    one: uuid.UUID | str, data: st.DataObject
+) -> None:
+    text = str(one).encode("utf-8", "surrogatepass")
+    is_upper = data.draw(st.lists(st.booleans(), min_size=9, max_size=9))
+    cases = zip("urn:uuid:", is_upper, strict=True)
+    prefix = "".join(letter.upper() if upper else letter for letter, upper in cases).encode()
+    assert uuid_of(prefix + text) == uuid_of(text)
+    assert not isinstance(one, uuid.UUID) or uuid_of(prefix + text) == one.bytes
 
 
 def test_each_form_takes_its_own_source() -> None:

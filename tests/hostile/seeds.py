@@ -34,9 +34,11 @@ from tests.hostile import test_hostile_batches as batches
 from tests.hostile import test_hostile_decoders as others
 from tests.hostile.decoders import MEMBER, NONCE, OWN, RUN, SIGNED
 from tests.log_batches import batch
+from tests.message_properties import properties
 from tests.signed_batches import public_key, signed_batch
 
 _NAMES = others.some_names().encode()
+_URN = b"urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
 
 
 def _in_session(*frames: bytes) -> bytes:
@@ -121,7 +123,7 @@ def seeds(name: str) -> list[bytes]:
         "link": _links(),
         "names": [one for one in whole if len(one) > 4]
         + [data for _, data in others.LIES.values()][:6],
-        "properties": [others.PROPERTIES, b"\0\0"],
+        "properties": [others.PROPERTIES, b"\0\0", properties(message_id=_URN)],
         "amqp": [others.DECODERS["amqp"].valid],
         "stream": [b"\0\1" + b"\0\0\0\x0b" + b"\x00\x53\x75\xa0\x06abcdef", bytes(60)],
         "fragments": [bytes((0, 0, n, 3, n, 9)) + bytes((1, 1, n, 2, n, 9)) for n in range(3)],

@@ -6,6 +6,7 @@ import json
 from datetime import date
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
@@ -124,6 +125,10 @@ def test_an_id_is_taken_in_every_way_that_it_may_be_meant() -> None:
     plain = bytes.fromhex(text.replace("-", ""))
     assert list(identities_of(text)) == [plain, text_identity(text.encode())]
     assert plain in identities_of(text.replace("-", ""))
+    for urn in (f"urn:uuid:{text}", f"URN:UUID:{text.upper()}"):
+        assert list(identities_of(urn)) == [plain, text_identity(urn.encode())]
+    for other in (f"urn:guid:{text}", f"urn:uuid:{text[:-1]}é", "urn:uuid:"):
+        assert list(identities_of(other)) == [text_identity(other.encode())]
     assert list(identities_of("order 17")) == [text_identity(b"order 17")]
 
 
@@ -140,10 +145,12 @@ def test_the_command_tells_it(tmp_path: Path) -> None:
         "lost: was to have it",
     ):
         assert part in result.stdout
-    result = CliRunner().invoke(app, ["trace", *words, "--json"])
-    content = json.loads(result.stdout)
-    assert content["identities"][lost.identity] == "an identity"
-    assert content["messages"][0]["steps"][0]["what"] == "published"
+    for given, kind in ((lost.identity, "an identity"), (UUID(lost.identity).urn, "a UUID")):
+        words[1] = given
+        result = CliRunner().invoke(app, ["trace", *words, "--json"])
+        content = json.loads(result.stdout)
+        assert content["identities"][lost.identity] == kind
+        assert content["messages"][0]["steps"][0]["what"] == "published"
 
 
 def test_what_is_not_found_says_what_was_searched(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ class ExchangeKeys(Section):
     identity: Identity = key(
         "uuid",
         "identity of a message, by which duplicates are recognised: the message_id where it "
-        "is a UUID, any message_id, a header, the content, or none",
+        "is a UUID (also as a URN, `urn:uuid:...`), any message_id, a header, the content, or "
+        "none",
         trades="message_id and header: only for publishers that never use a value again",
     )
     scope: Literal["mesh", "origin"] = key(

@@ -186,6 +186,14 @@ class TestIdentity:
         entry, own = entry_of(intake(), properties(message_id=str(one).encode()))
         assert (entry.identity, own) == (one.bytes, True)
 
+    def test_the_urn_of_a_uuid_is_the_same_identity(self) -> None:
+        one = uuid.uuid4()
+        raw = properties(message_id=one.urn.encode())
+        entry, own = entry_of(intake(), raw)
+        assert (entry.identity, own) == (one.bytes, True)
+        assert entry.properties == raw
+        assert intake().names_itself(raw)
+
     def test_others_get_one_each_with_the_time_in_front(self) -> None:
         made = intake()
         entries = [entry_of(made, properties(message_id=b"17")) for _ in range(600)]
@@ -197,7 +205,8 @@ class TestIdentity:
 
     def test_by_message_id_any_string_is_one(self) -> None:
         made = intake(IdentityRule(IdentityKind.MESSAGE_ID))
-        assert entry_of(made, properties(message_id=b"17"))[0].identity == text_identity(b"17")
+        for one in (b"17", uuid.uuid4().urn.encode()):
+            assert entry_of(made, properties(message_id=one))[0].identity == text_identity(one)
         assert not entry_of(made, properties(app_id=b"17"))[1]
 
     def test_by_header_it_is_that_header_s_text(self) -> None:

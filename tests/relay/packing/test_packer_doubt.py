@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp.content_header import MESSAGE_ID, NONE_PRESENT, rewrite
 from relay.delivery.properties import DeliveryStamp
+from relay.packing.memory_egress import Returns
 from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
 from tests.virtual_time import in_virtual_time, let_pass
@@ -74,6 +77,45 @@ async def test_without_a_record_to_trust_only_what_names_itself_is_unflagged(
     seen = world.assert_nothing_lost_nor_repeated()
     doubtful = sum(entry.doubtful for entry in seen.entries["orders"])
     assert doubtful == (100 if flagged else 0)
+
+
+@pytest.mark.parametrize("returns", Returns)
+@pytest.mark.parametrize("is_narrowed", [False, True], ids=["for all", "narrowed"])
+@pytest.mark.parametrize("is_upgrade", [True, False], ids=["upgrade", "going back"])
+@in_virtual_time
+async def test_what_a_version_without_its_identity_logged_is_packed_no_second_time(
+    is_upgrade: bool, is_narrowed: bool, returns: Returns
+) -> None:
+    """As URNs of UUIDs, in which former versions see no identity, under `identity: uuid`."""
+    versions = [IdentityRule(IdentityKind.NONE), IdentityRule()]
+    former, present = versions if is_upgrade else versions[::-1]
+    world = PackerWorld(identity=former, returns=returns)
+    if is_narrowed:
+        world.narrow({"s0": ("#.a.#",), "s1": ("#.b.#",)})
+    names = [uuid.UUID(int=world.chance.getrandbits(128), version=4) for _ in range(60)]
+
+    def publish(first: int, end: int) -> None:
+        for n in range(first, end):
+            urn = rewrite(NONE_PRESENT, {MESSAGE_ID: names[n].urn.encode()})
+            world.publish(b"message %d" % n, properties=urn, key=(b"a", b"b")[n // 7 % 2])
+
+    world.broker.ack_s = 1000.0
+    first = await world.start().ready()
+    publish(0, 50)
+    await first.has_packed(50)
+    await first.kill()
+    exchanges = tuple(replace(one, identity=present) for one in world.settings.exchanges)
+    world.settings = replace(world.settings, exchanges=exchanges)
+    world.broker.ack_s = 0.001
+    publish(50, 60)
+    await world.pack_all()
+    seen = world.assert_nothing_lost_nor_repeated()
+    if is_upgrade:
+        entries = {entry.body: entry for entry in seen.entries["orders"]}
+        assert len(entries) == len(seen.entries["orders"])
+        assert not any(entry.doubtful for entry in entries.values())
+        named = [entries[b"message %d" % n].identity == names[n].bytes for n in range(60)]
+        assert named == [False] * 50 + [True] * 10
 
 
 @pytest.mark.parametrize("killed", [True, False])
