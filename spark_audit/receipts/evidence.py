@@ -23,7 +23,7 @@ COLUMNS = (
     *("timestamp_millis(published_ms) AS published", "timestamp_millis(delivered_ms) AS delivered"),
     *("why", "CAST(NULL AS STRING) AS batch", "CAST(NULL AS INT) AS entry"),
 )
-_HEX = "lower(replace(message_id, '-', ''))"
+_HEX = "replace(message_id, '-', '')"
 
 
 ORDER_MS = 60_000

@@ -3,6 +3,9 @@
 A receipt names a message by its message_id, a ledger by its identity. Where an exchange takes its
 identity from elsewhere, or a message_id is not the UUID it should be, the two cannot be compared,
 and no finding is made. The expected sites of a message are those of its batch.
+
+A UUID is the same in either case, and as a URN: the message-id of an AMQP 1.0 publisher, a UUID, is
+`urn:uuid:...` for a consumer by AMQP 0-9-1.
 """
 
 from __future__ import annotations
@@ -19,11 +22,14 @@ from spark_audit.judge.expectation import sql_texts
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_UUID = r"(?i)\A(?:urn:uuid:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\z"
+"""Texts of which `dedup.identity.uuid_of` makes an identity; the group is the bare UUID."""
 
 
 class Statements:
     """Receipts (`read_receipts`) compared with the packed messages.
+
+    `message_id` is as in the receipts, but of a UUID its bare form in lower case.
 
     `published`: one row per message, site and exchange, with the first `at_ms`. `consumed`: every
     receipt. `sent`: their messages as `entries.sent_entries`, with `message_id`. `known`: published
@@ -41,7 +47,9 @@ class Statements:
             for name, exchange in assumptions.revisions.exchanges().items()
         }
         self.within = f"at_ms >= {period.from_ms} AND at_ms < {period.to_ms}"
-        named = receipts.withColumn("is_uuid", F.expr(f"message_id RLIKE '{_UUID}'"))
+        text, is_uuid = F.col("message_id"), F.col("message_id").rlike(_UUID)
+        plain = F.when(is_uuid, F.lower(F.regexp_extract(text, _UUID, 1))).otherwise(text)
+        named = receipts.withColumns({"text": text, "is_uuid": is_uuid, "message_id": plain})
         self.published = (
             named.where("is_published")
             .groupBy("message_id", "is_uuid", "at", "exchange")
@@ -57,18 +65,17 @@ class Statements:
     def _sent(self, packed: DataFrame, receipts: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        named = receipts.select("message_id", "is_uuid").distinct()
-        ids = named.where("is_uuid").selectExpr(
+        named = receipts.where("is_uuid").select("message_id").distinct()
+        ids = named.selectExpr(
             "message_id",
             f"'{IdentityKind.UUID}' AS goes_by",
             "unhex(replace(message_id, '-', '')) AS identity",
         )
         if IdentityKind.MESSAGE_ID in self._exchanges.values():
             by_text = F.lit(str(IdentityKind.MESSAGE_ID)).alias("goes_by")
+            texts = receipts.select("message_id", "text").distinct()
             ids = ids.unionByName(
-                named.select(
-                    "message_id", by_text, _text_identity()("message_id").alias("identity")
-                )
+                texts.select("message_id", by_text, _text_identity()("text").alias("identity"))
             )
         return (
             entries.sent_entries(packed, self.assumptions.by_origin)
