@@ -201,6 +201,8 @@ public final class Amqp10Client {
         id(made, "id ulong", UnsignedLong.valueOf(4711L));
         id(made, "id binary", new Binary(new byte[] {(byte) 200, 1, 2}));
         id(made, "id string uuid", "00112233-4455-6677-8899-aabbccddee02");
+        id(made, "again uuid", UUID.fromString("00112233-4455-6677-8899-aabbccddee03"));
+        id(made, "again string uuid", "00112233-4455-6677-8899-aabbccddee04");
         return made;
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
@@ -40,6 +40,12 @@ OF_3 = ("type char", "type uuid")
 """Names of messages that only 3.10 carries: 4.3 can give them to no consumer by AMQP 0-9-1."""
 OF_4 = ("value list", "id ulong")
 """Names of messages that only 4.3 carries: 3.10 ends a session over each."""
+
+AGAIN = {
+    "again uuid": "00112233-4455-6677-8899-aabbccddee03",
+    "again string uuid": "00112233-4455-6677-8899-aabbccddee04",
+}
+"""Message IDs of messages to be sent twice, by name."""
 
 UNTOLD = ("outcome", "durable", "priority", "ttl")
 """Parts that a receiver has by default where the sender gave none."""
@@ -201,6 +207,31 @@ async def test_amqp_1_0_messages_reach_amqp_1_0_and_0_9_1_consumers_at_another_s
     }
     assert described(by_name["id uuid"])["message_id"].startswith(b"urn:uuid:00112233-")
     assert described(by_name["id ulong"])["message_id"] == b"4711"
+
+
+async def test_a_uuid_that_amqp_1_0_sends_twice_arrives_once_as_a_string_or_from_4_on(
+    clients: ClientsMesh, java_classes: Path
+) -> None:
+    async with at(clients.mesh, "paris", "tokyo") as (paris, tokyo):
+        inbox = await tokyo.listen("amqp10", "ones.any", queue="inbox.amqp10.again")
+        await tokyo.declare("inbox.amqp10.idle")
+        for _ in range(2):
+            lines = await exchanged(clients, java_classes, "inbox.amqp10.idle", "0", *AGAIN)
+            outcomes = {name: parts["outcome"][1] for name, parts in told(lines, "sent").items()}
+            assert outcomes == dict.fromkeys(AGAIN, "ACCEPTED")
+        # By AMQP 0-9-1 the same UUID is the same message.
+        for case, message_id in AGAIN.items():
+            await paris.post("amqp10", letter(case.encode(), message_id, key=b"ones.any"))
+        await paris.post("amqp10", letter(b"last", key=b"ones.any"))
+        await until(lambda: inbox.bodies[-1:] == [b"last"], lambda: str(inbox.bodies), 60)
+    assert Counter(inbox.bodies) == {
+        b"again string uuid": 1,
+        b"again uuid": 3 if clients.release < (4, 0) else 1,
+        b"last": 1,
+    }
+    if clients.release >= (4, 0):
+        message_ids = {one.body: described(one).get("message_id") for one in inbox.got}
+        assert message_ids[b"again uuid"] == UUID(AGAIN["again uuid"]).urn.encode()
 
 
 async def test_a_value_that_no_amqp_0_9_1_consumer_can_be_given_stops_its_site_until_taken_out(
