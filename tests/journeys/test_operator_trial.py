@@ -124,7 +124,7 @@ async def test_ten_faults_are_seen_and_mended(
                 line_slow(desk),
                 queue_full(desk),
                 clock_off(desk),
-                certificate_expired(tls, tmp_path),
+                certificate_expired(desk, tls, tmp_path),
                 password_wrong(desk),
             ):
                 await desk.goes_through(fault)
@@ -225,16 +225,26 @@ def node_killed(desk: Desk) -> Fault:
 
 
 def broker_stopped(desk: Desk) -> Fault:
-    broker = desk.mesh.vhosts["sydney"].broker
+    broker, sink = desk.mesh.vhosts["sydney"].broker, desk.mesh.sinks["sydney"]
+
+    async def stopped() -> None:
+        # Else the broker hands out again what the sink has not acknowledged yet.
+        await sink.close()
+        await broker.stop()
+
+    async def started() -> None:
+        await broker.start(deadline_s=MENDED_WITHIN_S)
+        sink.resume()
+
     return Fault(
         "broker stopped",
         "IsthmusSiteDown",
         {"site": "sydney"},
         "site/sydney",
         "down",
-        broker.stop,
+        stopped,
         "mend the broker",
-        lambda: broker.start(deadline_s=MENDED_WITHIN_S),
+        started,
     )
 
 
@@ -336,13 +346,17 @@ def clock_off(desk: Desk) -> Fault:
     )
 
 
-def certificate_expired(tls: TlsBroker, folder: Path) -> Fault:
+def certificate_expired(desk: Desk, tls: TlsBroker, folder: Path) -> Fault:
+    sink = desk.mesh.sinks[TLS_SITE]
+
     async def expired() -> None:
+        await sink.close()
         tls.clients.issues(begins=-2 * DAY, ends=-DAY).write(folder, "relay")
         await tls.part_from_all()
 
     async def renewed() -> None:
         tls.clients.issues(ends=LONG).write(folder, "relay")
+        sink.resume()
 
     return Fault(
         "certificate expired",
@@ -366,6 +380,7 @@ def password_wrong(desk: Desk) -> Fault:
         for user in users - kept:
             if user.startswith(names.prefix):
                 await rabbitmqctl(lima.broker, "change_password", user, "another")
+        await mesh.sinks["lima"].close()
         # Connections outlive their password: these have to be made anew.
         await rabbitmqctl(lima.broker, "close_all_connections", "-p", lima.name, "maintenance")
 
@@ -373,6 +388,7 @@ def password_wrong(desk: Desk) -> Fault:
         _, said = await isthmus(mesh, "doctor")
         assert "refuses user" in said, said
         await mesh.apply()  # in this process, which knows of the logs' small segments
+        mesh.sinks["lima"].resume()
 
     return Fault(
         "wrong password",

@@ -217,7 +217,8 @@ async def test_a_uuid_that_amqp_1_0_sends_twice_arrives_once_as_a_string_or_from
         await tokyo.declare("inbox.amqp10.idle")
         for _ in range(2):
             lines = await exchanged(clients, java_classes, "inbox.amqp10.idle", "0", *AGAIN)
-            outcomes = {name: parts["outcome"][1] for name, parts in told(lines, "sent").items()}
+            sent = parts_of(lines, "sent")
+            outcomes = {name: parts["outcome"][1] for name, parts in sent.items()}
             assert outcomes == dict.fromkeys(AGAIN, "ACCEPTED")
         # By AMQP 0-9-1 the same UUID is the same message.
         for case, message_id in AGAIN.items():
