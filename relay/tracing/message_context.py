@@ -43,7 +43,7 @@ class BatchContexts(NamedTuple):
     sampled: tuple[MessageContext, ...]
     """The first sampled ones, without repetitions, at most MOST_LINKED."""
     unsampled: MessageContext | None
-    """One that is not sampled, or None if there is none before the last of `sampled`."""
+    """Context that is not sampled, or None if there is none before the last of `sampled`."""
 
     @property
     def parent(self) -> MessageContext | None:

@@ -25,7 +25,7 @@ from tests.waiting import until
 HASTE = int(os.environ.get("ISTHMUS_TRIAL_HASTE", "10"))
 """Alerts wait for so many times less than in operation."""
 SHOWN_WITHIN_S = 120.0
-"""From the fault to the page, and from the time that an alert waits to the alert."""
+"""Time from the fault to the page, and from the end of an alert's wait to the alert."""
 MENDED_WITHIN_S = 180.0
 
 
@@ -59,7 +59,7 @@ def runbook_section(alert: str) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: how to plant and mend it, and where an operator sees both."""
+    """Fault: how to plant and mend it, and where an operator sees both."""
 
     name: str
     alert: str

@@ -86,7 +86,7 @@ async def test_without_a_record_to_trust_only_what_names_itself_is_unflagged(
 async def test_what_a_version_without_its_identity_logged_is_packed_no_second_time(
     is_upgrade: bool, is_narrowed: bool, returns: Returns
 ) -> None:
-    """As URNs of UUIDs, in which former versions see no identity, under `identity: uuid`."""
+    """Former versions see no identity in URNs of UUIDs, under `identity: uuid`."""
     versions = [IdentityRule(IdentityKind.NONE), IdentityRule()]
     former, present = versions if is_upgrade else versions[::-1]
     world = PackerWorld(identity=former, returns=returns)

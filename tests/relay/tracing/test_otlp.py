@@ -26,7 +26,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
 
 
 def log_batch(export: OtlpExport, *texts: str, sequence: int = 0) -> None:
-    """Three spans, if the batch is traced and one message has a context."""
+    """Report a batch: three spans, if the batch is traced and a message has a context."""
     header, data = traced_batch(*texts, sequence=sequence)
     export.batches.logging(header, data)
     export.batches.logged(header)

@@ -1,4 +1,4 @@
-"""What log, link and deliverer report of a batch while traces are on."""
+"""Reports of a batch by log, link and deliverer while traces are on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.relay.deliverer_world import NOW_MS, World, entry
 from tests.relay.link_logs import make_batch
 from tests.relay.link_world import LinkWorld
 from tests.virtual_time import in_virtual_time
+from tests.waiting import until
 
 
 @dataclass
@@ -51,7 +52,7 @@ async def test_the_log_reports_each_batch_once_and_none_that_it_had_or_lost() ->
         assert reports.calls == [("logging", 0), ("logging", 1), ("logged", 0), ("logged", 1)]
         world.stream.hold_next_appends()
         lost = asyncio.gather(append(writer, 2), return_exceptions=True)
-        await asyncio.sleep(1)
+        await until(lambda: reports.calls[4:], "the batch is on its way", 10)
         world.stream.break_connections()
         (failure,) = await lost
         assert isinstance(failure, LogClosed)
