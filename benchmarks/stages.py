@@ -47,6 +47,7 @@ from relay.bulk_amqp.frame_writer import FrameWriter
 from relay.delivery.chunk import delivered_row
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import DeliveryContext
+from relay.delivery.deferred_batches import DeferredBatches
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import DeliveryStamp
@@ -171,8 +172,9 @@ class Stages:
         return LoggedBatch(Place(self._number, header.name), header, data)
 
     def _deliver(self, batch: LoggedBatch) -> None:
-        builder = ChunkBuilder(FLOW, FlowState(), self._context)
-        job = Job(Point(self._number, batch.place), batch)
+        deferred = DeferredBatches(FLOW, self._context)
+        builder = ChunkBuilder(FLOW, FlowState(), self._context, deferred)
+        job = Job(Point(self._number, batch.place), batch, None)
         self._time("open, hash", lambda: builder.add(job))
         chunk = builder.take()
         judgement = self._time(

@@ -2,6 +2,7 @@
 
     judge    is each key known?  NEW and CONFLICT are to be delivered and are claimed (memory)
     commit   delivered messages go into the store's changes, beside the flow's next place
+    keep     a deferred message keeps its claim while its flow goes on
     release  undelivered messages are free again: a later copy is delivered
 
 Delivered messages are remembered for one to two windows: `dedup.generations`.
@@ -53,6 +54,9 @@ class Verdict(IntEnum):
     """Being delivered by another flow now: wait for the outcome, then judge again. Always the last
     verdict of a judgement: later messages must wait too, and a waiting flow holds no claim on them
     (otherwise two flows could wait for each other for ever)."""
+    DEFERRED = 7
+    """Copy of a deferred message, whose claim is kept meanwhile: defer this copy as well, and judge
+    again later."""
 
 
 class BarrierMisuse(Exception):
@@ -82,6 +86,8 @@ class Judgement:
     """True if every verdict is NEW and no entry was committed or released alone."""
     repair_keys: dict[int, bytes] = field(default_factory=dict)
     """Index -> key under which the repair of the message is remembered."""
+    is_kept: bool = False
+    """True for the claim of one deferred message."""
 
     def __len__(self) -> int:
         return len(self.verdicts)
@@ -266,6 +272,8 @@ class Barrier:
             if holder is None:
                 self._claims[key] = judgement
                 return Verdict.NEW
+            if holder.is_kept:
+                return Verdict.DEFERRED
             if holder.claimant != judgement.claimant:
                 # Whatever its content: only the holder's outcome decides whether this message is
                 # new, a duplicate or a conflict.
@@ -288,6 +296,8 @@ class Barrier:
             again = found[CONTENT_KEPT:] == judgement.places[index]
             return Verdict.REPLAY if again else Verdict.DUPLICATE
         holder = self._claims[key]
+        if holder.is_kept:
+            return Verdict.DEFERRED
         if holder.claimant != judgement.claimant:
             judgement.blocked_on = key
             return Verdict.CLAIMED
@@ -357,6 +367,31 @@ class Barrier:
         for index in range(begin, end):
             if self._holds(judgement, index):
                 self._end_claim(judgement, index, None, False)
+
+    def keep(self, judgement: Judgement, index: int) -> Judgement:
+        """Keep the claim of an entry whose message is deferred, in a judgement of its own. Whoever
+        waits for the claim is called back, to defer the copy as well. Raises BarrierMisuse.
+        """
+        key = judgement.second_keys.get(index, judgement.keys[index])
+        kept = Judgement(
+            judgement.claimant,
+            [judgement.keys[index]],
+            [judgement.contents[index]],
+            [judgement.places[index]],
+            [judgement.verdicts[index]],
+            {0: key} if index in judgement.second_keys else {},
+            {},
+            None,
+            False,
+            is_kept=True,
+        )
+        if self._claims.get(key) is not judgement:
+            raise BarrierMisuse("an entry without an open claim cannot be kept")
+        judgement.whole = False
+        self._claims[key] = kept
+        for callback in self._waiting.pop(key, ()):
+            callback()
+        return kept
 
     def _holds(self, judgement: Judgement, index: int) -> bool:
         if judgement.verdicts[index] > Verdict.CONFLICT:

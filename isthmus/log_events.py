@@ -50,6 +50,8 @@ LOG_EVENTS: Final = MappingProxyType(
         "members-unreadable": "The file of the sites of other revisions cannot be read.",
         "mesh-file-refused": "A changed mesh file is not taken up; the former one goes on.",
         "message-incomplete": "A message in pieces will never be complete.",
+        "deferred-gone": "Deferred messages went with a gap of the log that a person accepted.",
+        "deferred-unreadable": "Deferred messages cannot be read again from the log.",
         "messages-doubtful": "Messages without identity came again, and go out flagged.",
         "node-failed": "A node ended by a failure, and begins again or is left to its supervisor.",
         "orders-not-shared": "A site's orders could not be read or written for its other nodes.",

@@ -255,6 +255,7 @@ ANSWERS = {
     Outcome.OWN: "its own: entered at the barrier, not published back",
     Outcome.VOID: "void: its batch does not count",
     Outcome.SENT: "packed",
+    Outcome.DEFERRED: "refused, and tried again while later messages go on",
 }
 _FLAGS = {
     CONFLICT: "its identity was known with other content",

@@ -191,6 +191,10 @@ def _troubles(content: dict[str, Any]) -> list[str]:
             f"{name}: {flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()
         ]
         lines += [
+            f"{name}: {flow} tries again while later messages go on: {why}"
+            for flow, why in site.get("deferring_flows", {}).items()
+        ]
+        lines += [
             f"{name}: egress of {exchange}: {why}"
             for exchange, why in site.get("waiting_exchanges", {}).items()
         ]

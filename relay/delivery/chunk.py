@@ -54,14 +54,18 @@ class Part:
     header: BatchHeader
     names: tuple[BatchName, ...]
     point: Point
+    before: Place | None
+    """Place before the batch, or before the first fragment; None: the log's start."""
     stamp: DeliveryStamp
     opened: OpenedBatch
     start: int
     first: int
-    count: int
+    count: int = 0
     recorded: int = 0
     """Number of messages, counted from the first, that are settled and in the ledger."""
     void: bool = False
+    is_passed: bool = False
+    """True if the flow has passed the batch before, and only deferred messages are left of it."""
     behind_pieces: bool = False
     """True if a big message before was incomplete: the position must not pass its pieces."""
     reason: str = ""
@@ -171,12 +175,22 @@ class DeliveryChunk:
             return list(range(begin, stop))
         return [i for i in range(begin, stop) if self.outcomes[i] is Outcome.PENDING]
 
+    def pending_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return the numbers, of these, of messages that are still to be published."""
+        return [n for n in numbers if self.outcomes[n] is Outcome.PENDING]
+
     def first_pending(self, begin: int, end: int) -> int:
         """Number of the first message still to be published, `end` if there is none."""
         try:
             return self.outcomes.index(Outcome.PENDING, begin, end)
         except ValueError:
             return end
+
+    def deferred(self, begin: int, end: int) -> list[int]:
+        """Numbers of the deferred messages in the range, in order."""
+        if not self.outcomes.count(Outcome.DEFERRED):
+            return []
+        return [n for n in range(begin, end) if self.outcomes[n] is Outcome.DEFERRED]
 
     def first_unsent(self, begin: int, end: int) -> int:
         """Lowest number from which on, up to `end`, no message was ever handed to the broker."""

@@ -9,10 +9,6 @@ from __future__ import annotations
 import logging
 from hashlib import blake2b
 
-from dedup.generations import is_beyond_window
-from dedup.identity import scope_prefix
-from dedup.keys import place_prefix, places_of
-from federation.mesh import IdentityScope
 from relay.batches.batch import (
     BatchHeader,
     BatchKind,
@@ -24,15 +20,15 @@ from relay.batches.batch import (
 )
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
-from relay.batches.mesh_headers import message_origin
-from relay.batches.opened_batch import OpenedBatch, OpenedEntries, open_batch
+from relay.batches.opened_batch import OpenedEntries, open_batch
 from relay.bulk_amqp.content_header import NONE_PRESENT
-from relay.delivery.chunk import DeliveryChunk, Part
+from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
+from relay.delivery.deferred_batches import DeferredBatches
 from relay.delivery.flow_queue import Job
-from relay.delivery.properties import DeliveryStamp
-from relay.ledger.rows import Outcome
+from relay.delivery.part_builder import PartBuilder, ReadBatch
 from relay.state.codec import encode_name
+from relay.state.deferred_entries import DeferredEntry
 from relay.state.flow_state import FlowState, in_doubt
 
 log = logging.getLogger(__name__)
@@ -45,20 +41,21 @@ _STAMPS_REMEMBERED = 64
 class ChunkBuilder:
     """Builder of one flow's chunks: `add` jobs, `take` the chunk when full or at a pause."""
 
-    def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
+    def __init__(
+        self, flow: Flow, state: FlowState, context: DeliveryContext, deferred: DeferredBatches
+    ) -> None:
         self._flow = flow
         self._context = context
-        self._own = flow.origin == context.settings.cluster_id
+        self._deferred = deferred
+        self._parts = PartBuilder(flow, context)
         self._begun = {state.next.name: state.entry} if state.next else {}
         """First unsettled entry of a batch whose beginning an earlier process settled."""
         self._doubt = dict(in_doubt(state))
         self._assembly = FragmentAssembly()
-        self._pieces: dict[BatchName, list[BatchName]] = {}
+        self._pieces: dict[BatchName, list[ReadBatch]] = {}
         self._chunk = DeliveryChunk()
         self._under_way: list[DeliveryChunk] = []
         """Chunks that were taken and are not over."""
-        self._prefixes: dict[str | None, bytes] = {}
-        self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
     @property
     def holds_fragments(self) -> bool:
@@ -68,8 +65,7 @@ class ChunkBuilder:
     @property
     def is_by_origin(self) -> bool:
         """True if identities of this exchange belong to an origin, by the present mesh."""
-        exchange = self._context.mesh.exchanges.get(self._flow.exchange)
-        return exchange is not None and exchange.scope is IdentityScope.ORIGIN
+        return self._parts.is_by_origin
 
     def is_full_for(self, batch: LoggedBatch) -> bool:
         """True if the chunk must be delivered before this batch can be added."""
@@ -100,28 +96,34 @@ class ChunkBuilder:
         # A reader that was sent back repeats unsettled batches.
         if name in context.settled or self._is_in_hand(name):
             return
+        if name in self._deferred:
+            self._deferred.met_again(name, job.before)
+            return
         self._chunk.is_repair = header.kind is BatchKind.REPAIR
         self._chunk.begun_ms = self._chunk.begun_ms or context.now_ms()
         if context.voids.is_void(header):
-            self._part(job, (name,), OpenedEntries(()), void=True)
+            read = ReadBatch(header, (name,), job.point, job.before, OpenedEntries(()))
+            part = self._parts.append_empty(self._chunk, read)
+            part.void, part.behind_pieces = True, self._assembly.begun
+            part.is_passed = self._deferred.forget_unmet(name)
             return
         try:
             if self._assembly.unfinished:
                 self._give_up_passed(header)
             opened = open_batch(job.batch.data, header)
-            names: tuple[BatchName, ...] = (name,)
+            read = ReadBatch(header, (name,), job.point, job.before, opened)
             if header.fragment is not None:
                 self._assembly.abandon_earlier(self._flow, name.series.incarnation)
-                whole = self._assemble(job, opened)
+                whole = self._assemble(read)
                 if whole is None:
                     return
-                opened = OpenedEntries([whole])
-                names = tuple(self._pieces.pop(message_of(header)[0]))
+                read = whole
         except (BadBatch, FragmentMismatch) as error:
-            reason = f"cannot be opened: {error}"
-            self._append(job, (name,), OpenedEntries([_unopened(job.batch)]), raw_reason=reason)
+            opened = OpenedEntries([_unopened(job.batch)])
+            read = ReadBatch(header, (name,), job.point, job.before, opened)
+            self._append(read, f"cannot be opened: {error}", job.batch.data)
             return
-        self._append(job, names, opened)
+        self._append(read)
 
     def _is_in_hand(self, name: BatchName) -> bool:
         return any(name in chunk.names for chunk in (self._chunk, *self._under_way))
@@ -141,79 +143,34 @@ class ChunkBuilder:
                     extra={"event": "message-incomplete", "batch": str(first)},
                 )
 
-    def _append(
-        self, job: Job, names: tuple[BatchName, ...], opened: OpenedBatch, raw_reason: str = ""
-    ) -> None:
-        first = self._begun.pop(names[-1], 0) if self._begun else 0
-        chunk = self._chunk
+    def _append(self, read: ReadBatch, raw_reason: str = "", raw: bytes = b"") -> None:
+        chunk, name, count = self._chunk, read.name, len(read.opened)
+        first = self._begun.pop(name, 0) if self._begun else 0
+        if raw_reason:
+            deferred: tuple[DeferredEntry, ...] = ()
+            self._deferred.forget_unmet(name)  # no message of it can be told from the others
+        elif deferred := self._deferred.take_unmet(name):
+            # The flow has passed the batch, unless the batch is its next: all others are settled.
+            first = first or count
+            self._deferred.met(read, deferred, is_passed=first == count)
         begin = len(chunk)
-        header, count = job.batch.header, len(opened)
-        is_repair = header.kind is BatchKind.REPAIR
-        origin = header.name.series.origin
-        if is_repair and count:
-            origin = message_origin(header, [make_entry(opened.entry(0))])
-        part = self._part(job, names, opened, first=first, origin=origin)
-        whole = len(opened.entry(first)[3]) if header.fragment else 0
-        chunk.byte_count += max(header.byte_count, whole)
-        chunk.hashes += opened.contents(first, count)
-        chunk.keys += opened.keys(self._scope(origin), first, count)
-        chunk.places += places_of(place_prefix(encode_name(names[-1])), first, count)
-        own = self._own and not is_repair
-        chunk.outcomes += [Outcome.OWN if own else Outcome.PENDING] * part.count
-        doubt = self._doubt.pop(names[-1], None) if self._doubt else None
+        part = self._parts.append(chunk, read, first, count, is_raw=bool(raw_reason))
+        part.behind_pieces = self._assembly.begun
+        part.is_passed = bool(deferred) and not part.count
+        whole = len(read.opened.entry(0)[3]) if read.header.fragment and part.count else 0
+        chunk.byte_count += max(read.header.byte_count, whole) if part.count else 0
+        doubt = self._doubt.pop(name, None) if self._doubt else None
         if doubt is not None:
             numbers = [n - first + begin for n in doubt if n >= first]
             chunk.flagged.update(numbers)
             chunk.sent.update(numbers)  # perhaps, by a former process
-        chunk.flagged.update(begin + n - first for n in opened.doubtful() if n >= first)
         if raw_reason:
-            chunk.raw[begin] = job.batch.data
+            chunk.raw[begin] = raw
             chunk.reasons[begin] = raw_reason
-        elif not self._own and not is_repair and self._is_too_old(header):
-            for number in range(begin, part.end):
-                chunk.reasons[number] = "older than the outage window"
 
-    def _part(
-        self,
-        job: Job,
-        names: tuple[BatchName, ...],
-        opened: OpenedBatch,
-        *,
-        first: int = 0,
-        void: bool = False,
-        origin: str = "",
-    ) -> Part:
-        header = job.batch.header
-        path = header.path
-        if origin and origin != path[0]:
-            path = (origin, *path)  # the origin had the message before the repairing site
-        stamp = self._stamps.get(path)
-        if stamp is None:
-            if len(self._stamps) >= _STAMPS_REMEMBERED:
-                self._stamps.clear()
-            stamp = DeliveryStamp(self._flow.exchange, path, self._context.settings.user)
-            self._stamps[path] = stamp
-        part = Part(
-            header,
-            names,
-            job.point,
-            stamp,
-            opened,
-            start=len(self._chunk),
-            first=first,
-            count=len(opened) - first,
-            void=void,
-            behind_pieces=self._assembly.begun,
-        )
-        if header.kind is BatchKind.REPAIR:
-            part.repaired_of = origin or header.name.series.origin
-        self._chunk.parts.append(part)
-        self._chunk.names.update(names)
-        return part
-
-    def _assemble(self, job: Job, opened: OpenedBatch) -> Entry | None:
+    def _assemble(self, piece: ReadBatch) -> ReadBatch | None:
         """Return the whole message once the last piece is here."""
-        header = job.batch.header
+        header, opened = piece.header, piece.opened
         if len(opened) != 1:
             raise FragmentMismatch(header.name, f"{len(opened)} entries in a fragment's batch")
         first, _ = message_of(header)
@@ -224,24 +181,13 @@ class ChunkBuilder:
                 header.name,
                 extra={"event": "pieces-missing", "batch": str(header.name)},
             )
-        self._pieces.setdefault(first, []).append(header.name)
-        return self._assembly.add(header, make_entry(opened.entry(0)))
-
-    def _is_too_old(self, header: BatchHeader) -> bool:
-        context = self._context
-        # A slow clock makes the message no younger: the clock may have been right at publishing,
-        # and the barrier may have forgotten by now.
-        ahead_ms = max(0, context.clock_differences_ms.get(self._flow.origin, 0))
-        return is_beyond_window(
-            header.first_published_ms, context.now_ms(), context.window_ms, ahead_ms
-        )
-
-    def _scope(self, origin: str) -> bytes:
-        """Barrier-key prefix: where identities are unique, by the present mesh."""
-        within = origin if self.is_by_origin else None
-        if within not in self._prefixes:
-            self._prefixes[within] = scope_prefix(self._flow.exchange, within)
-        return self._prefixes[within]
+        self._pieces.setdefault(first, []).append(piece)
+        whole = self._assembly.add(header, make_entry(opened.entry(0)))
+        if whole is None:
+            return None
+        pieces = self._pieces.pop(first)
+        names = tuple(piece.header.name for piece in pieces)
+        return ReadBatch(header, names, piece.point, pieces[0].before, OpenedEntries([whole]))
 
 
 def _unopened(batch: LoggedBatch) -> Entry:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
-from relay.batches.batch import BatchHeader, BatchKind, Flow, LoggedBatch, Place
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Flow, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
 from relay.delivery.delays import DeliveryDelays
@@ -20,6 +20,7 @@ from relay.ledger_proof import Sought
 from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
+from relay.state.deferred_entries import DeferredEntry
 from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit, NodeState
 from relay.tracing.batch_trace import BatchTrace
@@ -55,6 +56,8 @@ class DeliveryCounters:
     dead_lettered: int = 0
     """Messages given up, whatever an operator did since; the broker counts those still waiting."""
     quarantined: int = 0
+    deferred: int = 0
+    """Messages that were refused, or are copies of refused ones, and let later messages pass."""
     retried: int = 0
     """Dead letters and quarantined messages that an operator had sent again."""
     dropped: int = 0
@@ -131,6 +134,8 @@ class DeliveryContext:
     Raises LedgerUnreadable."""
     flows: dict[Flow, FlowState] = field(default_factory=dict)
     """Latest state of each flow; each flow's worker replaces its own."""
+    deferred: dict[Flow, dict[BatchName, tuple[DeferredEntry, ...]]] = field(default_factory=dict)
+    """Deferred messages of a former process, until their batches are met."""
     absent: Absent = field(default_factory=dict)
     """Revision -> sites that joined later, so get none of its batches for every site."""
     gaps: GapBook | None = None
@@ -171,6 +176,14 @@ class DeliveryContext:
     def counted(self, header: BatchHeader) -> int:
         """The batch's number over its whole incarnation; -1 for a void batch."""
         return -1 if self.voids.is_void(header) else header.incarnation_sequence
+
+    def note_delays(self, flow: Flow, header: BatchHeader, begun_ms: int, delivered: int) -> None:
+        """Note the delays of delivered messages of a batch, which the reader met at `begun_ms`."""
+        now_ms = self.now_ms()
+        ahead_ms = self.clock_differences_ms.get(flow.origin, 0)
+        since_ms = now_ms - header.first_published_ms + ahead_ms
+        self.delays.delivered(flow, since_ms / 1000, delivered)
+        self.delays.stage.observe((now_ms - begun_ms) / 1000, delivered)
 
     def hold(self, why: str) -> None:
         """Hold delivery from now on; with an empty reason, release."""

@@ -126,6 +126,20 @@ class Deliverer:
         }
 
     @property
+    def deferring(self) -> dict[str, str]:
+        """Flows with deferred messages, and how many of these wait for what."""
+        return {
+            f"{flow.origin}/{flow.exchange}": f"{deferred.messages} messages: {deferred.reason}"
+            for flow, delivery in self._flows.items()
+            if (deferred := delivery.deferred).messages
+        }
+
+    @property
+    def deferred(self) -> int:
+        """Number of deferred messages that wait for another attempt."""
+        return sum(delivery.deferred.messages for delivery in self._flows.values())
+
+    @property
     def blocked(self) -> bool:
         return self._connection.blocked
 
@@ -224,11 +238,12 @@ class Deliverer:
         if delivery is None:
             settlement.met(batch.place, whole)
             return
+        before = settlement.reader.place
         settlement.outstanding(delivery.flow, settlement.reader)
         if not delivery.is_own:
             for own in self._own.get(delivery.flow.exchange, ()):
                 own.enter_gathered()  # what stands before in the log is known first
-        delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
+        delivery.queue.offer(Job(settlement.met(batch.place, whole), batch, before))
 
     def _start(self, flow: Flow) -> FlowDelivery:
         delivery = self._flows[flow] = FlowDelivery(flow, self._context, self._on_error)

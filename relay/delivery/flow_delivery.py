@@ -9,16 +9,14 @@ the next chunk go to the broker while the former is being confirmed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from dedup.barrier import Verdict
-from dedup.store import Changes
 from relay import crash_points
 from relay.batches.batch import Flow, Place
 from relay.delivery.chunk import (
-    UNDELIVERED,
     DeliveryChunk,
     Part,
     count_outcomes,
@@ -26,11 +24,14 @@ from relay.delivery.chunk import (
     void_row,
 )
 from relay.delivery.chunk_builder import CHUNK_BYTES, ChunkBuilder
+from relay.delivery.chunk_claims import ChunkClaims
 from relay.delivery.chunk_order import ChunkOrder, ChunkTurn
 from relay.delivery.context import DeliveryContext
+from relay.delivery.deferred_batches import COPY_POLL_S, DeferredBatches
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.local_exchange import Answer
+from relay.delivery.redelivery import Redelivery
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
 from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
@@ -61,14 +62,36 @@ class FlowDelivery:
         self._state = context.flows.get(flow, FlowState())
         self.is_own = flow.origin == context.settings.cluster_id
         """True for messages of the site's own, which only a repair delivers."""
-        self._builder = ChunkBuilder(flow, self._state, context)
-        self._publisher = FlowPublisher(flow, context, self._stand, self._save)
+        self.deferred = DeferredBatches(flow, context)
+        """Batches of which messages are tried again beside later ones."""
+        self._builder = ChunkBuilder(flow, self._state, context, self.deferred)
+        self._claims = ChunkClaims(context.barrier, self.deferred.take_in)
+        self._publisher = FlowPublisher(
+            flow, context, self._stand, self._save, self.deferred.take_in
+        )
+        self._redelivery = Redelivery(flow, context, self.deferred, self.queue.met_gap)
+        self._on_error = on_error
         self._order = ChunkOrder(self._deliver_in_turn, self._rest, on_error)
         self._is_busy = False
         """True while jobs are at hand that are in no chunk yet."""
 
     async def run(self) -> None:
         """Deliver until the node stops, and return with everything settled so far committed."""
+        again = asyncio.create_task(self._redeliver(), name="redelivery")
+        try:
+            await self._run_past_gaps()
+            await again
+        finally:
+            again.cancel()
+            await asyncio.gather(again, return_exceptions=True)
+
+    async def _redeliver(self) -> None:
+        try:
+            await self._redelivery.run()
+        except Exception as error:
+            self._on_error(error)
+
+    async def _run_past_gaps(self) -> None:
         while True:
             try:
                 await self._run()
@@ -84,7 +107,7 @@ class FlowDelivery:
     async def _stop_at(self, gap: LogGap) -> bool:
         """Stand at the gap until a person accepts; False if the node stops first."""
         context = self._context
-        gap = gap.since(context.settlement.point_of(self.flow).place or START)
+        gap = gap.since(context.settlement.settled_to(self.flow) or START)
         self._stand(gap_reason(gap))
         log.error(
             "flow %s@%s stops: %s",
@@ -126,7 +149,8 @@ class FlowDelivery:
             return  # taken back meanwhile: the flow meets the gap again
         context.settlement.gone(self.flow, just_before(gap.first))
         self.queue.begin_again()
-        self._builder = ChunkBuilder(self.flow, self._state, context)
+        self._builder = ChunkBuilder(self.flow, self._state, context, self.deferred)
+        self._redelivery.pass_gap(gap.first)
         writing = Commit()
         writing.row(gap.accepted_row(accepted.by, accepted.at, context.now_ms()))
         context.save_position(writing)
@@ -232,7 +256,7 @@ class FlowDelivery:
         pending = chunk.pending()
         if not pending or chunk.expire(pending, self._context.now_ms()):
             return None
-        self._judge(chunk, pending)
+        self._claims.judge(chunk, pending)
         if not chunk.is_plain:
             self._take_back(chunk)
             return None
@@ -248,7 +272,7 @@ class FlowDelivery:
         """End the chunk's claims, for which other flows may wait, and withdraw what was announced:
         nothing of it was sent.
         """
-        self._release(chunk)
+        self._claims.release(chunk)
         chunk.conflicts.clear()
         self._withdraw_unsent(chunk)
 
@@ -269,7 +293,7 @@ class FlowDelivery:
                 await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
             pending = chunk.pending()
             # What went ahead and was refused is claimed still.
-            ready = pending if chunk.judged and pending else self._judge(chunk, pending)
+            ready = pending if chunk.judged and pending else self._claims.judge(chunk, pending)
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
             if not ready:
@@ -291,22 +315,13 @@ class FlowDelivery:
 
     def _enter(self, chunk: DeliveryChunk) -> None:
         """Enter the site's own messages into the barrier: the site's queues have them already."""
-        barrier, begin = self._context.barrier, 0
+        begin = 0
         while begin < len(chunk):
-            judgement = barrier.judge(
-                self, chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
-            )
-            chunk.judgement = judgement
-            chunk.judged = {
-                begin + index: index
-                for index, verdict in enumerate(judgement.verdicts)
-                if verdict <= Verdict.CONFLICT
-            }
+            begin += self._claims.enter(chunk, begin)
             # Another flow may have claimed the last: then that flow enters the message.
-            begin += len(judgement)
             if begin < len(chunk):  # the last claims end in the chunk's own commit
                 writing = Commit()
-                self._end_claims(chunk, writing.changes)
+                self._claims.end(chunk, writing.changes)
                 self._context.state.write(writing)
         self._save(chunk)
         self._builder.over(chunk)
@@ -322,60 +337,16 @@ class FlowDelivery:
             self._stand("")
         return exchange.delivers_to
 
-    def _judge(self, chunk: DeliveryChunk, pending: list[int]) -> list[int] | None:
-        """Claim the messages that may be published now, and return their numbers; none if another
-        flow must be waited for.
-
-        None when the judgement itself settled something: look again.
-        """
-        if not pending:
-            return None
-        if not chunk.keys:
-            return pending
-        whole = len(pending) == len(chunk)
-        columns = (
-            chunk.keys if whole else [chunk.keys[n] for n in pending],
-            chunk.hashes if whole else [chunk.hashes[n] for n in pending],
-            chunk.places if whole else [chunk.places[n] for n in pending],
-        )
-        if chunk.is_repair:
-            unproven = {key for key, proven in chunk.proven.items() if not proven}
-            delivered = {key for key, was in chunk.forgotten.items() if was}
-            judgement = self._context.barrier.judge_repair(self, *columns, unproven, delivered)
-        else:
-            judgement = self._context.barrier.judge(self, *columns)
-        chunk.judgement = judgement
-        if judgement.whole:
-            chunk.judged = {n: index for index, n in enumerate(pending)}
-            return pending
-        chunk.judged = {}
-        ready: list[int] = []
-        settled = False
-        # The last verdict is CLAIMED where another flow has that message in hand: messages
-        # behind have to wait as well, and were not judged.
-        for index, verdict in enumerate(judgement.verdicts):
-            number = pending[index]
-            if verdict is Verdict.DUPLICATE:
-                chunk.outcomes[number] = Outcome.DUPLICATE
-                if (why := chunk.not_proven.get(number)) is not None:
-                    chunk.reasons[number] = f"not delivered again: {why}"
-                settled = True
-            elif verdict is Verdict.REPLAY:
-                chunk.outcomes[number] = Outcome.DELIVERED
-                settled = True
-            elif verdict is Verdict.NEW or verdict is Verdict.CONFLICT:
-                if verdict is Verdict.CONFLICT:
-                    chunk.conflicts.add(number)
-                chunk.judged[number] = index
-                ready.append(number)
-            # A TWIN stays pending, and is judged anew once the repeated message is settled.
-        return ready if ready or not settled else None
-
     async def _wait_for_claim(self, chunk: DeliveryChunk) -> bool:
-        """Wait for the outcome of the first pending message, which another flow has claimed."""
+        """Wait for the outcome of the first pending message, which another flow has claimed, or of
+        which a copy is deferred.
+        """
         ended = Signal()
         self._save(chunk)
         assert chunk.judgement is not None
+        if chunk.judgement.blocked_on is None:
+            self._stand("a copy of the next message waits for another attempt")
+            return await self._context.sleep(COPY_POLL_S)
         self._context.barrier.when_released(chunk.judgement, ended.set)
         self._stand("the same message is being delivered from another site")
         try:
@@ -394,13 +365,6 @@ class FlowDelivery:
         self._move(announce(self._state, parts), writing)
         await self._context.state.write_synced(writing)
 
-    def _note_delays(self, chunk: DeliveryChunk, part: Part, delivered: int, now_ms: int) -> None:
-        context = self._context
-        published_ms = part.header.first_published_ms
-        ahead_ms = context.clock_differences_ms.get(self.flow.origin, 0)
-        context.delays.delivered(self.flow, (now_ms - published_ms + ahead_ms) / 1000, delivered)
-        context.delays.stage.observe((now_ms - chunk.begun_ms) / 1000, delivered)
-
     def _trace(self, trace: BatchTrace, chunk: DeliveryChunk, part: Part) -> None:
         outcomes = chunk.outcomes[part.start : part.end]
         if Outcome.OWN not in outcomes:  # nothing is delivered where it was published
@@ -417,7 +381,7 @@ class FlowDelivery:
         """
         context = self._context
         writing = Commit()
-        self._end_claims(chunk, writing.changes)
+        self._claims.end(chunk, writing.changes)
         moved: list[Announced] = []
         reached: Place | None = None
         entry = 0
@@ -430,23 +394,21 @@ class FlowDelivery:
             elif end > begin:
                 first = part.first + part.recorded
                 moved.append(Announced(name, first, first + end - begin))
-                now_ms = context.now_ms()
-                writing.row(delivered_row(chunk, part, begin, end, now_ms))
-                delivered = count_outcomes(context.counters, chunk, begin, end)
-                if delivered and not chunk.is_repair:
-                    self._note_delays(chunk, part, delivered, now_ms)
+                self._record(chunk, part, begin, end, writing)
                 part.recorded = end - part.start
             elif part.count:
                 break
-            reached, entry = part.place, part.first + part.recorded
+            if not part.is_passed:
+                reached, entry = part.place, part.first + part.recorded
             if end < part.end:
                 break
             part.done = True
             if context.trace is not None and part.count:
                 self._trace(context.trace, chunk, part)
-            for settled in part.names:
-                context.settled.add(settled)
-            writing.settled(context.settled, [name.series])
+            if not self.deferred.passed(name):
+                for settled in part.names:
+                    context.settled.add(settled)
+                writing.settled(context.settled, [name.series])
             if not part.behind_pieces:
                 # A batch among pieces (a void one) would take the position past them, and after
                 # a kill their message would never be complete.
@@ -459,43 +421,33 @@ class FlowDelivery:
             context.save_position(writing)
             context.state.write(writing)
 
+    def _record(
+        self, chunk: DeliveryChunk, part: Part, begin: int, end: int, writing: Commit
+    ) -> None:
+        """Add the ledger rows of settled messages, and the records of deferred ones between."""
+        context = self._context
+        deferred = chunk.deferred(begin, end)
+        first = begin
+        for last in (*deferred, end):
+            if last > first:
+                writing.row(delivered_row(chunk, part, first, last, context.now_ms()))
+                delivered = count_outcomes(context.counters, chunk, first, last)
+                if delivered and not chunk.is_repair:
+                    context.note_delays(self.flow, part.header, chunk.begun_ms, delivered)
+            first = last + 1
+        if deferred:
+            self.deferred.record(chunk, part, deferred, writing)
+
     def _move(self, state: FlowState, writing: Commit) -> None:
         """Replace the flow's state, and add the new state to a commit."""
         self._state = self._context.flows[self.flow] = state
         writing.flow(self.flow, state)
 
-    def _end_claims(self, chunk: DeliveryChunk, changes: Changes) -> None:
-        """End the claims of all judged messages that are settled by now."""
-        judgement, judged = chunk.judgement, chunk.judged
-        if judgement is None or not judged:
-            return
-        barrier, outcomes = self._context.barrier, chunk.outcomes
-        settled = [n for n in judged if outcomes[n] is not Outcome.PENDING]
-        undelivered = [n for n in settled if outcomes[n] in UNDELIVERED]
-        if judgement.whole and len(settled) == len(judged):
-            indices = frozenset(judged[n] for n in undelivered)
-            barrier.commit(judgement, changes, undelivered=indices)
-            judged.clear()
-            return
-        barrier.commit_early(
-            judgement, changes, [judged[n] for n in settled if outcomes[n] not in UNDELIVERED]
-        )
-        for number in undelivered:
-            barrier.release(judgement, judged[number], judged[number] + 1)
-        for number in settled:
-            del judged[number]
-
-    def _release(self, chunk: DeliveryChunk) -> None:
-        """End all open claims of the chunk, whose messages were not delivered."""
-        if chunk.judgement is not None:
-            self._context.barrier.release(chunk.judgement)
-            chunk.judged = {}
-
     def _abandon(self, turn: ChunkTurn) -> None:
         """Release all claims as the node stops, and withdraw what was never sent."""
         chunk = turn.chunk
         self._save(chunk, in_turn=turn.has_come)
-        self._release(chunk)
+        self._claims.release(chunk)
         self._withdraw_unsent(chunk)
 
     def _withdraw_unsent(self, chunk: DeliveryChunk) -> None:
@@ -515,6 +467,10 @@ class FlowDelivery:
 
     @staticmethod
     def _first_not_in_doubt(chunk: DeliveryChunk, part: Part) -> int:
-        if chunk.keys and chunk.first_pending(part.start, part.end) == part.end:
+        if (
+            chunk.keys
+            and chunk.first_pending(part.start, part.end) == part.end
+            and not chunk.deferred(part.start, part.end)
+        ):
             return part.start
         return chunk.first_unsent(part.start, part.end)

@@ -1,7 +1,8 @@
 """Publishing of one flow's messages to the site's broker, until none is pending.
 
-A refused message is tried again alone, flagged, while the flow stands and others go on; after the
-last attempt the message is a dead letter. A message sent without an answer is sent again, flagged.
+A refused message is deferred, if the exchange's order allows. Otherwise the message is tried again
+alone, flagged, while the flow stands and others go on; after the last attempt the message is a dead
+letter. A message sent without an answer is sent again, flagged.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from relay.retry import retry_delay_s
 
 class FlowPublisher:
     """One flow's publisher. `stand` receives the reason why the flow stands, empty once resumed;
-    `save` commits the settled messages of a chunk before a wait.
+    `save` commits the settled messages of a chunk before a wait; `defer` takes in a refused
+    message, or returns False.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class FlowPublisher:
         context: DeliveryContext,
         stand: Callable[[str], None],
         save: Callable[[DeliveryChunk], None],
+        defer: Callable[[DeliveryChunk, int], bool],
     ) -> None:
         self._flow = flow
         self._context = context
         self._stand = stand
         self._save = save
+        self._defer = defer
         self._connection_lost = False
 
     def publish_ahead(self, turn: ChunkTurn) -> Coroutine[Any, Any, list[Answer]] | None:
@@ -80,8 +84,11 @@ class FlowPublisher:
         if answers.count(Answer.CONFIRMED) == len(answers):
             turn.chunk.delivered(numbers)
             return
-        turn.is_in_trouble.set()
-        turn.chunk.answered(numbers, answers, _now(), connected=connected)
+        chunk = turn.chunk
+        chunk.answered(numbers, answers, _now(), connected=connected)
+        for number in chunk.pending_of(numbers):
+            if number not in chunk.attempts or not self._defer(chunk, number):
+                turn.is_in_trouble.set()
 
     async def publish(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
         """Publish until none of these is pending; return False if the node stops before."""
@@ -89,9 +96,11 @@ class FlowPublisher:
         outcomes, attempts = chunk.outcomes, chunk.attempts
         while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
             if attempts.get(todo[0]):
+                if self._defer(chunk, todo[0]):
+                    continue
                 delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
                 if delay_s is None:
-                    if not await self._bury(chunk, todo[0]):
+                    if not await self.bury(chunk, todo[0]):
                         return False
                     continue
                 self._save(chunk)
@@ -105,7 +114,7 @@ class FlowPublisher:
                 todo = todo[:1]
             elif attempts:
                 todo = list(takewhile(lambda n: n not in attempts, todo))
-            if not await self._attempt(turn, todo, exchange):
+            if not await self.attempt(turn, todo, exchange):
                 return False
         self._stand("")
         return True
@@ -118,8 +127,11 @@ class FlowPublisher:
         finally:
             self._stand("")
 
-    async def _attempt(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
-        """Publish these once and note the outcomes; return False if the node stops before."""
+    async def attempt(self, turn: ChunkTurn, numbers: list[int], exchange: str) -> bool:
+        """Publish these once and note the outcomes; return False if the node stops before.
+
+        Messages that the broker never takes, as the attempt before showed, go to the quarantine.
+        """
         chunk = turn.chunk
         now_ms = self._context.now_ms()
         if chunk.expire(numbers, now_ms):
@@ -170,8 +182,10 @@ class FlowPublisher:
                 self._connection_lost = local.closed.done()
                 return answers
 
-    async def _bury(self, chunk: DeliveryChunk, number: int) -> bool:
-        """Send a message that was refused too often to the dead letters."""
+    async def bury(self, chunk: DeliveryChunk, number: int) -> bool:
+        """Send a message that was refused too often to the dead letters; return False if the node
+        stops before.
+        """
         letter = dead_letter_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, letter, Outcome.DEAD)
 

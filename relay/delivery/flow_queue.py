@@ -19,6 +19,7 @@ from typing import NamedTuple
 from relay.batches.batch import BatchKind, Flow, LoggedBatch, Place
 from relay.delivery.context import DeliveryContext
 from relay.delivery.settlement import Point
+from relay.log.reader import LogGap
 from relay.waiters import Signal, set_within
 
 QUEUE_BATCHES = 64
@@ -33,10 +34,13 @@ REREAD_BYTES = 256 * 1024
 
 
 class Job(NamedTuple):
-    """Batch for a flow, and the point where the batch stands."""
+    """Batch for a flow, and the point where the batch stands. `before` is the place of the batch
+    before in the log, or None for the log's start.
+    """
 
     point: Point
     batch: LoggedBatch
+    before: Place | None
 
 
 class FlowQueue:
@@ -59,6 +63,7 @@ class FlowQueue:
         self._room.set()
         self._behind = False
         self._rereading = False
+        self._gap: LogGap | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -113,8 +118,11 @@ class FlowQueue:
         await set_within(timeout_s, self._room)  # if not, `offer` misses the batch
 
     async def jobs(self) -> AsyncIterator[list[Job]]:
-        """Yield all batches at hand, each time, until the node stops."""
+        """Yield all batches at hand, each time, until the node stops. Raises LogGap."""
         while not self._context.stopping.is_set():
+            if self._gap is not None:
+                gap, self._gap = self._gap, None
+                raise gap
             if self._jobs and self._gathering is None:
                 yield self._take()
             elif self._behind:
@@ -126,6 +134,11 @@ class FlowQueue:
                 await self._context.unless_stopping(self._changed)
         if self._gathers and self._jobs:
             yield self._take()  # else the next start would read them again
+
+    def met_gap(self, gap: LogGap) -> None:
+        """Have the worker stop at a gap that the redelivery has met."""
+        self._gap = gap
+        self.hurry()
 
     def begin_again(self) -> None:
         """Read whatever the flow has not settled from the log anew."""
@@ -153,6 +166,7 @@ class FlowQueue:
         reader = context.log.reader(place, name=f"flow {self._flow.exchange}@{self._flow.origin}")
         try:
             while not context.stopping.is_set():
+                place = reader.place
                 batches = await context.next_batches(reader, REREAD_BYTES)
                 if batches is None:
                     return
@@ -165,7 +179,8 @@ class FlowQueue:
                     name = batch.place.name
                     if name.series.flow == self._flow and context.wants(batch):
                         whole = context.counted(batch.header)
-                        jobs.append(Job(Point(number, batch.place, whole), batch))
+                        jobs.append(Job(Point(number, batch.place, whole), batch, place))
+                    place = batch.place
                     last = settlement.reader.place if self._behind else rejoin
                     if last is not None and last.name == name:
                         if self._behind:

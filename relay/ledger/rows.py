@@ -116,6 +116,8 @@ class Outcome(IntEnum):
     VOID = 8
     SENT = 9
     """Packed; also sent again by a repair."""
+    DEFERRED = 10
+    """Refused, and tried again while later messages go on; in no row."""
 
 
 OUTCOME_MASK = 0x0F

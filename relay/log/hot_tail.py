@@ -133,8 +133,13 @@ class HotTail:
 
     def data_of(self, name: BatchName) -> bytes | None:
         """Bytes of the batch, or None if it is not in the tail."""
+        batch = self.batch(name)
+        return None if batch is None else batch.data
+
+    def batch(self, name: BatchName) -> LoggedBatch | None:
+        """Batch of this name, or None if it is not in the tail."""
         number = self._numbers.get(name)
-        return None if number is None else self._batches[number].data
+        return None if number is None else self._batches[number]
 
     def changed(self, wish: Wish | None = None) -> asyncio.Future[None]:
         """Future of the next `wake`, or of a batch appended: any batch, or one by this wish (other

@@ -128,7 +128,9 @@ class Housekeeping:
             self.export_failure = ""
 
     def _forget_settled(self) -> None:
-        """Forget settled names of incarnations that the log has forgotten."""
+        """Forget settled names, and deferred messages that were not met again, of incarnations that
+        the log has forgotten.
+        """
         logged = set(self._context.log.logged.series())
         gone = [series for series in self._context.settled.series() if series not in logged]
         if gone:
@@ -136,6 +138,12 @@ class Housekeeping:
             commit = Commit()
             commit.settled(self._context.settled, gone)
             self._context.state.write(commit)
+        for flow, batches in self._context.deferred.items():
+            for name in [name for name in batches if name.series not in logged]:
+                del batches[name]
+                commit = Commit()
+                commit.deferred(flow, name, ())
+                self._context.state.write(commit)
 
 
 class ThroughRows:

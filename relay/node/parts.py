@@ -265,6 +265,7 @@ class NodeParts:
             window_ms=barrier.memory_ms,
             position=position,
             flows=dict(given.loaded.flows),
+            deferred={flow: dict(batches) for flow, batches in given.loaded.deferred.items()},
             delivered_before=given.delivered_before,
             absent=given.absent,
             gaps=given.gaps,

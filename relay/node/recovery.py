@@ -27,6 +27,7 @@ from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import POSITION, DeliveryContext, DeliveryCounters
+from relay.delivery.deferred_batches import DeferredBatches
 from relay.delivery.flow_queue import Job
 from relay.delivery.settlement import Point
 from relay.ledger.members import RevisionMembers
@@ -86,7 +87,8 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
                     found.doubtful_messages += _messages(batch)
                 continue
             if flow not in builders:
-                builders[flow] = ChunkBuilder(flow, FlowState(), context)
+                deferred = DeferredBatches(flow, context)
+                builders[flow] = ChunkBuilder(flow, FlowState(), context, deferred)
             _settle(context, builders[flow], batch, found)
     commit = Commit()
     for flow, announced in doubtful.items():
@@ -103,7 +105,7 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
 def _settle(
     context: DeliveryContext, builder: ChunkBuilder, batch: LoggedBatch, found: Recovered
 ) -> None:
-    builder.add(Job(Point(found.batches, batch.place), batch))
+    builder.add(Job(Point(found.batches, batch.place), batch, None))
     chunk = builder.take()
     commit = Commit()
     begin = 0

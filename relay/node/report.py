@@ -59,6 +59,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
             },
             "undelivered_messages": stages.undelivered.messages,
             "standing_flows": stages.deliverer.standing,
+            "deferring_flows": stages.deliverer.deferring,
+            "deferred_waiting": stages.deliverer.deferred,
         }
     if node.writer is not None:
         report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}

@@ -180,7 +180,7 @@ class Mending:
         if verdict in (Verdict.DUPLICATE, Verdict.REPLAY):
             self._write(message, origin, Event.RETRIED, content, Outcome.DUPLICATE, Commit())
             return Result(message.id, Mended.DUPLICATE, "it has been delivered meanwhile")
-        if verdict is Verdict.CLAIMED:
+        if verdict in (Verdict.CLAIMED, Verdict.DEFERRED):
             return _kept(message, "a copy of it is being delivered at this moment: try again")
         answer = None
         try:

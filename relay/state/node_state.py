@@ -10,6 +10,7 @@ Tables and keys::
             "v" + incarnation    -> origin, end           "m" + text key   -> any bytes
               + origin
             "n" + 1 stage        -> 8 number of the stage's next ledger row
+            "d" + flow + name    -> deferred messages of the batch
     names   1 2 + series         -> settled: varint intervals, then each: varint missing, names
     ledger  1 stage + 8 number   -> row
     barrier.a, barrier.b         see `dedup.barrier`
@@ -18,12 +19,13 @@ Numbers in keys are big-endian, so that they sort.
 
 The state is a cache of the log. It has a version: a folder of a newer version is refused, an older
 one is brought up at opening. Each part has a version of its own as well; a newer part is refused in
-the same way, never taken for damage, never begun anew.
+the same way, never taken for damage, never begun anew. A folder is written as the oldest version
+that can do with what is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -31,17 +33,25 @@ from typing import NamedTuple
 from dedup.generations import GENERATIONS
 from dedup.store import Changes, Store
 from relay.batches import varint
-from relay.batches.batch import Flow, Place, Predecessor, Series
+from relay.batches.batch import BatchName, Flow, Place, Predecessor, Series
 from relay.batches.incarnation import INCARNATION_BYTES
 from relay.batches.name_set import NameSet
 from relay.ledger.rows import LedgerRow, Stage, encode_row
 from relay.state.codec import (
     encode_flow,
+    encode_name,
     encode_place,
     encode_series,
     get_flow,
+    get_name,
     get_place,
     get_series,
+)
+from relay.state.deferred_entries import (
+    DEFERRED_VERSION,
+    DeferredEntry,
+    decode_deferred,
+    encode_deferred,
 )
 from relay.state.flow_state import (
     FLOW_STATE_VERSION,
@@ -50,7 +60,11 @@ from relay.state.flow_state import (
     encode_flow_state,
 )
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+_WITHOUT_DEFERRED = 1
+"""Version of a folder without deferred messages: a program that knows none would send whole batches
+again.
+"""
 
 STATE = "state"
 NAMES = "names"
@@ -61,6 +75,7 @@ POINT_TABLES = frozenset(GENERATIONS)
 """Tables that are read by single keys."""
 VERSION_AT = STATE, b"mversion"
 """Table and key without which a state is none."""
+_DEFERRED = b"d"
 _SETTLED = b"\x02"
 _QUIESCED = "quiesced"
 
@@ -150,6 +165,7 @@ class Loaded:
     settled: NameSet
     voids: tuple[tuple[str, Predecessor], ...]
     """Ends of former incarnations of packers, each with its origin."""
+    deferred: Mapping[Flow, Mapping[BatchName, tuple[DeferredEntry, ...]]]
 
 
 class Commit:
@@ -162,6 +178,15 @@ class Commit:
 
     def flow(self, flow: Flow, state: FlowState) -> None:
         self.changes.put(STATE, b"f" + encode_flow(flow), encode_flow_state(state))
+
+    def deferred(self, flow: Flow, name: BatchName, entries: Sequence[DeferredEntry]) -> None:
+        """Keep the deferred messages of a batch; none: forget the batch's record."""
+        key = _DEFERRED + encode_flow(flow) + encode_name(name)
+        if not entries:
+            self.changes.delete(STATE, key)
+            return
+        self.put("version", STATE_VERSION.to_bytes(4))
+        self.changes.put(STATE, key, encode_deferred(entries))
 
     def position(self, name: str, place: Place | None) -> None:
         """Set how far the stage or link of this name has safely got; None forgets the position."""
@@ -229,7 +254,9 @@ class NodeState:
         and kept only by a new folder. The caller syncs the store before anything runs.
         """
         commit = Commit()
-        commit.put("version", STATE_VERSION.to_bytes(4))
+        has_deferred = next(iter(self.store.scan(STATE, _DEFERRED, b"e")), None) is not None
+        version = STATE_VERSION if has_deferred else _WITHOUT_DEFERRED
+        commit.put("version", version.to_bytes(4))
         commit.put("clean", b"\x00")
         commit.put(_QUIESCED, None)
         if self.get("state_id") is None:
@@ -280,6 +307,7 @@ class NodeState:
         flows: dict[Flow, FlowState] = {}
         positions: dict[str, Place] = {}
         voids: list[tuple[str, Predecessor]] = []
+        deferred: dict[Flow, dict[BatchName, tuple[DeferredEntry, ...]]] = {}
         for key, value in self.store.scan(STATE):
             kind, rest = key[:1], key[1:]
             try:
@@ -293,6 +321,13 @@ class NodeState:
                     origin, at = varint.get_text(value, 0)
                     end = varint.get(value, at)[0] - 1
                     voids.append((origin, Predecessor(rest[:INCARNATION_BYTES], end)))
+                elif kind == _DEFERRED:
+                    if value and value[0] > DEFERRED_VERSION:
+                        part = "record of deferred messages"
+                        raise StateTooNew(value[0], DEFERRED_VERSION, part)
+                    flow, at = get_flow(rest, 0)
+                    entries = decode_deferred(value)
+                    deferred.setdefault(flow, {})[get_name(rest, at)[0]] = entries
             except ValueError as error:
                 raise StateUnreadable(f"record {key!r}", str(error)) from error
         settled = NameSet()
@@ -302,7 +337,7 @@ class NodeState:
                 _decode_intervals(value, series, settled)
             except ValueError as error:
                 raise StateUnreadable(f"names {key!r}", str(error)) from error
-        return Loaded(flows, positions, settled, tuple(voids))
+        return Loaded(flows, positions, settled, tuple(voids), deferred)
 
     def values(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Small values of the node's own whose keys begin with `prefix`."""

@@ -200,6 +200,7 @@ class Life:
             window_ms=WINDOW_MS,
             position=position,
             flows=dict(loaded.flows),
+            deferred={flow: dict(batches) for flow, batches in loaded.deferred.items()},
             trace=world.trace,
         )
         self.deliverer = Deliverer(self.context, connection)

@@ -124,7 +124,7 @@ MISTAKES = (
     ),
     Mistake(
         "barrier key without exchange",
-        "relay/delivery/chunk_builder.py",
+        "relay/delivery/part_builder.py",
         """\
             self._prefixes[within] = scope_prefix(self._flow.exchange, within)
 """,

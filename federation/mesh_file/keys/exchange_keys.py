@@ -81,7 +81,8 @@ class ExchangeKeys(Section):
     order: Literal["strict", "best_effort"] = key(
         "strict",
         "strict: later messages of an origin wait for a message that is tried again",
-        trades="best_effort: no waiting, and messages may overtake",
+        trades="best_effort: up to 1,000 refused messages (16 MiB) of an origin wait aside, and "
+        "later ones overtake them",
     )
     retry: RetryKeys = key({}, "retries of messages that a site's broker refuses")
     acks: Literal["local", "remote"] = key(

@@ -49,13 +49,6 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
         yield from _keys_of_exchange(exchange, at)
         if sites_are_known:
             yield from _sites_of_exchange(exchange, at, words, keys.sites)
-        if exchange.order == "best_effort":
-            yield Violation(
-                (*at, "order"),
-                "this version keeps strict order here too: the flow waits for a refused message",
-                "leave it if that does no harm; nothing is lost by it",
-                severity=Severity.WARNING,
-            )
         if exchange.priorities == "order" and exchange.acks == "remote":
             yield Violation(
                 (*at, "priorities"),

@@ -196,6 +196,20 @@ SITE_METRICS = (
         old="isthmus_site_quarantined",
     ),
     _M(
+        "isthmus_site_deferred_messages_total",
+        _COUNTER,
+        _SITE,
+        "deferred",
+        "Messages of best-effort exchanges that let later ones pass: refused, or copies of such.",
+    ),
+    _M(
+        "isthmus_site_waiting_deferred_messages",
+        _GAUGE,
+        _SITE,
+        "deferred_waiting",
+        "Deferred messages that wait for another attempt.",
+    ),
+    _M(
         "isthmus_site_retried_messages_total",
         _COUNTER,
         _SITE,

@@ -263,7 +263,6 @@ def test_a_mistake_is_told_at_its_place_with_the_mend(marked: str, said: str) ->
             "`**` is taken as it stands; write order.# if any words are meant",
         ),
         (with_exchange("{name: o, keys: [^'a*.b#.c']}"), "`a*` is taken as it stands; write *.#.c"),
-        (with_exchange("{name: o, order: ^best_effort}"), "keeps strict order here too"),
         (with_tokyo(f"{BROKER}, stream: ^'rabbitmq-stream://...'"), "`...` is no host that could"),
     ],
 )

@@ -338,7 +338,8 @@ async def test_a_flow_that_catches_up_while_the_reader_is_sent_back_keeps_the_or
 
     def meet(batch: LoggedBatch) -> None:
         settlement.outstanding(flow, settlement.reader)
-        queue.offer(Job(settlement.met(batch.place), batch))
+        before = settlement.reader.place
+        queue.offer(Job(settlement.met(batch.place), batch, before))
 
     *most, one_more = batches
     for batch in most:

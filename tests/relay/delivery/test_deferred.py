@@ -1,0 +1,171 @@
+"""Tests of `order: best_effort`: refused messages are tried again while later ones go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federation.mesh import Exchange, Mesh, OrderRule
+from relay.batches.batch import Entry
+from relay.delivery import deferred_batches
+from relay.delivery.local_exchange import Answer, Outgoing
+from relay.delivery.memory_exchange import MemoryBroker
+from relay.ledger.rows import OUTCOME_MASK, REDELIVERED, Outcome
+from relay.state.node_state import NodeState
+from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
+
+PATIENT = replace(FAST, max_attempts=10**6)
+
+
+class KeyedBroker(MemoryBroker):
+    """Broker with a full queue behind the routing key `full`."""
+
+    is_full = True
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        if message.routing_key == b"full" and self.is_full:
+            return Answer.REFUSED
+        return super().take(exchange, message)
+
+
+def best_effort(**changes: object) -> Mesh:
+    exchange = Exchange("orders", order=OrderRule.BEST_EFFORT, retry=PATIENT)
+    return mesh(replace(exchange, **changes), Exchange("prices"))  # type: ignore[arg-type]
+
+
+def world_with(known: Mesh | None = None) -> tuple[World, KeyedBroker]:
+    broker = KeyedBroker()
+    return World(known or best_effort(), broker=broker), broker
+
+
+def mixed(count: int, *, every: int = 3) -> list[Entry]:
+    """Make messages of which each third goes to the full queue."""
+    return [entry(n, routing_key=b"full" if n % every == 0 else b"free") for n in range(count)]
+
+
+def outcomes(world: World) -> list[int]:
+    return [o & OUTCOME_MASK for row in world.rows() for o in row.outcomes]
+
+
+async def test_later_messages_go_on_and_only_refused_ones_are_flagged() -> None:
+    world, broker = world_with()
+    async with world.running() as life:
+        await life.log(world.batch(mixed(9)), world.batch([entry("later")]))
+        await life.until(lambda: "body later" in world.delivered())
+        assert len(world.delivered()) == 7
+        assert not life.deliverer.standing
+        assert life.counters.deferred == 3
+        broker.is_full = False
+        name = await life.log(world.batch([entry("last")]))
+        await life.settled(name)
+    bodies = world.delivered()
+    assert sorted(bodies) == sorted([*(f"body {n}" for n in range(9)), "body later", "body last"])
+    flagged = {body for body, is_flagged in zip(bodies, world.flags(), strict=True) if is_flagged}
+    assert flagged == {"body 0", "body 3", "body 6"}
+    assert outcomes(world).count(Outcome.DELIVERED) == 11
+    assert sum(bool(o & REDELIVERED) for row in world.rows() for o in row.outcomes) == 3
+
+
+async def test_each_entry_has_one_row_whatever_the_order_of_settling() -> None:
+    world, broker = world_with()
+    async with world.running() as life:
+        name = await life.log(world.batch(mixed(10)))
+        await life.until(lambda: life.counters.deferred == 4)
+        broker.is_full = False
+        await life.settled(name)
+    entries = [row.first_entry + n for row in world.rows() for n in range(row.count)]
+    assert sorted(entries) == list(range(10))
+
+
+@pytest.mark.parametrize("has_identities", [True, False])
+async def test_a_restart_sends_refused_messages_again_and_no_other(has_identities: bool) -> None:
+    world, broker = world_with()
+    made = mixed(9)
+    if not has_identities:
+        made = [one._replace(identity=bytes([n]) * 16) for n, one in enumerate(made)]
+    life = Life(world)
+    await life.start()
+    await life.log(world.batch(made), world.batch([entry("later")]))
+    await life.until(lambda: len(world.delivered()) == 7 and life.counters.deferred == 3)
+    await life.until(lambda: len(outcomes(world)) == 7)
+    await life.kill()
+    broker.is_full = False
+    async with world.running() as life:
+        name = await life.log(world.batch([entry("last")]))
+        await life.settled(name)
+    assert sorted(world.delivered()) == sorted(
+        [*(f"body {n}" for n in range(9)), "body later", "body last"]
+    )
+    assert sum(world.flags()) == 3
+    assert not NodeState(world.store).load().deferred
+
+
+async def test_a_restart_amid_refusals_waits_on_and_later_messages_pass() -> None:
+    world, broker = world_with()
+    async with world.running() as life:
+        await life.log(world.batch(mixed(9)))
+        await life.until(lambda: len(world.delivered()) == 6)
+    async with world.running() as life:
+        await life.log(world.batch([entry("later")]))
+        await life.until(lambda: "body later" in world.delivered())
+        assert life.counters.deferred == 0, "they wait since before"
+        broker.is_full = False
+        await life.until(lambda: len(world.delivered()) == 10)
+    assert sum(world.flags()) == 3
+
+
+async def test_a_refused_message_becomes_a_dead_letter_after_its_own_attempts() -> None:
+    world, _ = world_with(best_effort(retry=FAST))
+    async with world.running() as life:
+        name = await life.log(world.batch(mixed(6)))
+        await life.settled(name)
+    assert len(world.delivered()) == 4
+    dead = [message.body for _, message in world.broker.messages["dead"]]
+    assert sorted(dead) == [b"body 0", b"body 3"]
+    assert outcomes(world).count(Outcome.DEAD) == 2
+
+
+async def test_a_copy_by_another_way_waits_with_the_deferred_message() -> None:
+    world, broker = world_with()
+    refused = entry(1, routing_key=b"full")
+    async with world.running() as life:
+        await life.log(world.batch([refused]))
+        await life.until(lambda: life.counters.deferred == 1)
+        copy = world.batch([refused, entry("after")], origin="sydney", incarnation=b"incarn_2")
+        await life.log(copy)
+        await life.until(lambda: "body after" in world.delivered())
+        assert life.counters.deferred == 2
+        broker.is_full = False
+        await life.until(lambda: life.counters.duplicates == 1)
+    assert sorted(world.delivered()) == ["body 1", "body after"]
+    assert outcomes(world).count(Outcome.DUPLICATE) == 1
+
+
+async def test_beyond_the_bound_the_flow_stands_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deferred_batches, "DEFERRED_AT_MOST", 2)
+    world, broker = world_with()
+    async with world.running() as life:
+        await life.log(world.batch(mixed(9)))
+        await life.until(lambda: bool(life.deliverer.standing))
+        await life.log(world.batch([entry("later")]), world.batch([entry("p")], exchange="prices"))
+        await life.until(lambda: bool(world.delivered("prices")))
+        assert "body later" not in world.delivered()
+        broker.is_full = False
+        name = await life.log(world.batch([entry("last")]))
+        await life.settled(name)
+    assert len(world.delivered()) == len(set(world.delivered())) == 11
+
+
+async def test_strict_flows_stand_as_ever() -> None:
+    world, broker = world_with(best_effort(order=OrderRule.STRICT))
+    async with world.running() as life:
+        await life.log(world.batch(mixed(9)))
+        await life.until(lambda: bool(life.deliverer.standing))
+        name = await life.log(world.batch([entry("later")]))
+        broker.is_full = False
+        await life.settled(name)
+    assert world.delivered()[-1] == "body later"
+    assert life.counters.deferred == 0
