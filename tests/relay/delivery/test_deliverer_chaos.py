@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from dataclasses import replace
 
 import pytest
 
-from federation.mesh import Exchange
+from federation.mesh import Exchange, OrderRule
 from relay.batches.batch import BatchHeader
 from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
+from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import Event, Stage, decode_row
 from relay.log.run import LogSettings
@@ -40,12 +42,28 @@ FAULTS = ["kill", "kill", "end", "tail", "tail", "break", "unconfirmed", "strang
 FAULTS += ["exchange", "full"]
 
 
+class PartlyFullBroker(MemoryBroker):
+    """Broker that refuses each fourth message, by its body, at an exchange in `partly_full`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partly_full: set[str] = set()
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        if exchange in self.partly_full and zlib.crc32(message.body) % 4 == 0:
+            return Answer.REFUSED
+        return super().take(exchange, message)
+
+
 class Trial:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, order: OrderRule = OrderRule.STRICT) -> None:
         self.random = random.Random(f"deliverer {seed}")
+        self.order = order
+        self.broker = PartlyFullBroker()
         self.world = World(
-            mesh(*(Exchange(name, retry=PATIENT) for name in EXCHANGES)),
+            mesh(*(Exchange(name, retry=PATIENT, order=order) for name in EXCHANGES)),
             chance=random.Random(f"log {seed}"),
+            broker=self.broker,
         )
         self.world.stream.confirm_s = 0.001
         self.world.log_settings = LogSettings(
@@ -128,7 +146,14 @@ class Trial:
             self.world.exchanges[-1].break_off("test")
             self.doubts += 1
         elif kind == "full":
-            queue = f"{self.random.choice(EXCHANGES)}.queue"
+            exchange = self.random.choice(EXCHANGES)
+            if self.order is OrderRule.BEST_EFFORT and self.random.random() < 0.7:
+                self.broker.partly_full.add(exchange)
+                asyncio.get_running_loop().call_later(
+                    self.random.random() * 8, self.broker.partly_full.discard, exchange
+                )
+                return kind
+            queue = f"{exchange}.queue"
             self.world.broker.capacity[queue] = len(self.world.broker.messages[queue])
             self.doubts += 1
             asyncio.get_running_loop().call_later(
@@ -234,6 +259,7 @@ class Trial:
                 "tokyo",
                 arrived,
                 self.published[exchange],
+                ordered=self.order is OrderRule.STRICT,
                 most_flags=self.doubts * 3 * ANNOUNCED_AT_MOST,
             )
 
@@ -253,5 +279,17 @@ def test_every_message_is_delivered_once_in_order_or_flagged_whatever_fails(seed
         await subject.run()
         subject.check()
         assert subject.through_rows > 10
+
+    trial()
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_with_best_effort_all_is_there_once_or_flagged_and_waits_for_no_refusal(seed: int) -> None:
+    @in_virtual_time
+    async def trial() -> None:
+        subject = Trial(seed, OrderRule.BEST_EFFORT)
+        await subject.run()
+        subject.check()
+        assert not NodeState(subject.world.store).load().deferred
 
     trial()
