@@ -15,7 +15,7 @@ NORMAL = "normal"
 """Lane of an exchange that names none, and of a batch whose lane the mesh file no longer has."""
 
 NORMAL_NUMBER = 0
-_NUMBERS = {NORMAL: NORMAL_NUMBER, "urgent": 1, "bulk": 2}
+NUMBERS = {NORMAL: NORMAL_NUMBER, "urgent": 1, "bulk": 2}
 _FIRST_DRAWN, _DRAWN = 3, 200
 STEP = 4
 """Ratio of a lane's weight to the next lane's, where the file gives no weights."""
@@ -34,14 +34,14 @@ class Lane:
 
 def lane_number(name: str) -> int:
     """Return the number that stands in the names of a lane's batches: 0 to 255."""
-    known = _NUMBERS.get(name)
+    known = NUMBERS.get(name)
     return _FIRST_DRAWN + crc32(name.encode()) % _DRAWN if known is None else known
 
 
 def lane_word(number: int, lanes: Iterable[Lane] = ()) -> str:
     """Return a lane's name, or `number N` if the name is unknown."""
     names = {lane.number: lane.name for lane in lanes}
-    names |= {known: name for name, known in _NUMBERS.items()}
+    names |= {known: name for name, known in NUMBERS.items()}
     return names.get(number, f"number {number}")
 
 

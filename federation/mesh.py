@@ -167,6 +167,8 @@ class Exchange:
     retry: RetryRule = RetryRule()
     lane: int = NORMAL_NUMBER
     """Number of its lane."""
+    partitions: int = 1
+    """Number of egress queues among which its messages are spread by their keys."""
     never_via: tuple[str, ...] = ()
     """Sites that must never hold its messages, not even on the way."""
     acks: AckRule = AckRule.LOCAL

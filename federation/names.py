@@ -16,7 +16,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from federation.mesh import Link, Mesh
+from federation.mesh import Exchange, Link, Mesh
+from federation.partitions import partition_name
 
 MAX_NAME_BYTES = 255
 """Limit of AMQP, streams and RabbitMQ's users."""
@@ -50,9 +51,22 @@ class Names:
 
     # Queues and streams of a site
 
-    def egress(self, exchange: str) -> str:
-        """Return the queue where a site's outgoing messages of an exchange wait."""
-        return self._made(f"egress.{exchange}", "the name of the exchange or of the mesh")
+    def egress(self, exchange: str, partition: int = 0) -> str:
+        """Return the queue where a site's outgoing messages of a partition of an exchange wait."""
+        name = partition_name(exchange, partition)
+        return self._made(f"egress.{name}", "the name of the exchange or of the mesh")
+
+    def partitions(self, exchange: str) -> str:
+        """Return the exchange that spreads the messages of an exchange over its partitions."""
+        return self._made(f"partitions.{exchange}", "the name of the exchange or of the mesh")
+
+    @property
+    def partitions_prefix(self) -> str:
+        return f"{self.prefix}partitions."
+
+    def egress_queues(self, exchange: Exchange) -> tuple[str, ...]:
+        """Return the egress queues of an exchange, by partition."""
+        return tuple(self.egress(exchange.name, n) for n in range(exchange.partitions))
 
     @property
     def egress_prefix(self) -> str:

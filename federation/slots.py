@@ -1,9 +1,9 @@
 """Slots, the parts that a site's work is cut into. Pure.
 
 A slot has its own egress queues, log, links' strands, deliverer, barrier and state, and shares
-nothing with the site's other slots. All messages of an exchange are in the same slot of a site, so
-that no identity is judged in two, and no flow is in two. The slot follows from the exchange's name
-by a hash, unless the mesh file places the exchange.
+nothing with the site's other slots. All messages of an exchange, or of a partition of an exchange,
+are in the same slot of a site, so that no identity is judged in two, and no flow is in two. The
+slot follows from the exchange's name by a hash, unless the mesh file places the exchange.
 
 Between two sites a link has a strand for each pair of slots that some exchange may have. The
 strands follow from the slots of both sites alone, whatever exchanges there are: for numbers of
@@ -32,12 +32,14 @@ class SlotMap:
     place: Mapping[str, int] = field(default_factory=dict)
     """Exchange -> slot, where the mesh file says so."""
 
-    def of(self, exchange: str) -> int:
-        """Return the slot of an exchange, also of an exchange that the mesh file lacks."""
+    def of(self, exchange: str, partition: int = 0) -> int:
+        """Return the slot of a partition of an exchange, also of an exchange that the mesh file
+        lacks. The partitions of an exchange are in consecutive slots.
+        """
         if self.count == 1:
             return 0
-        placed = self.place.get(exchange)
-        return _hash(exchange) % self.count if placed is None else placed
+        placed = None if partition else self.place.get(exchange)
+        return (_hash(exchange) + partition) % self.count if placed is None else placed
 
     def __str__(self) -> str:
         placed = ", ".join(f"{name} in {slot}" for name, slot in sorted(self.place.items()))

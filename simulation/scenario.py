@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.mesh import Mesh
+from federation.partitions import partition_of
 from federation.slots import SlotMap
 from relay.node.watch import CallbackWatch
 from relay.packing.memory_egress import Returns
@@ -185,5 +186,6 @@ def _check_slot(log: BrokerSlot, slots: SlotMap) -> None:
     """
     for name in names_of(log.stream.records):
         exchange = name.series.exchange  # none for marks and canaries, which are of no slot
-        if exchange and slots.of(exchange) != log.number:
-            raise InvariantBroken(f"I2 at {log.name}: slot {slots.of(exchange)} judges {name}")
+        slot = slots.of(exchange, partition_of(name.series.lane))
+        if exchange and slot != log.number:
+            raise InvariantBroken(f"I2 at {log.name}: slot {slot} judges {name}")

@@ -95,7 +95,8 @@ class Declarer:
         """Bind; no effect if the binding exists."""
 
         async def step(channel: AbstractChannel) -> object:
-            return await channel.queue_bind(binding.queue, binding.exchange, binding.key)
+            bind = channel.exchange_bind if binding.to_exchange else channel.queue_bind
+            return await bind(binding.queue, binding.exchange, binding.key)
 
         return await self._step_item("binding", str(binding), step, ItemOutcome.CREATED)
 
@@ -103,7 +104,8 @@ class Declarer:
         """Unbind; no effect without the binding."""
 
         async def step(channel: AbstractChannel) -> object:
-            return await channel.queue_unbind(binding.queue, binding.exchange, binding.key)
+            unbind = channel.exchange_unbind if binding.to_exchange else channel.queue_unbind
+            return await unbind(binding.queue, binding.exchange, binding.key)
 
         return await self._step_item("binding", str(binding), step, ItemOutcome.UNBOUND)
 

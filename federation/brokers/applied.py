@@ -6,7 +6,7 @@ the mesh documents of the revisions that these files name.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from federation import durable_file
@@ -47,7 +47,10 @@ def read_applied(state: Path, mesh: str, site: str) -> Applied | None:
         content = json.loads(text)
         if content["format"] != _FORMAT:
             raise AppliedRecordBroken(file, f"format {content['format']!r} is not known")
-        bindings = (BindingDeclaration(*map(str, binding)) for binding in content["bindings"])
+        bindings = (
+            BindingDeclaration(str(exchange), str(destination), str(key), to_exchange=bool(rest))
+            for exchange, destination, key, *rest in content["bindings"]
+        )
         return Applied(frozenset(bindings), frozenset(map(str, content["queues"])))
     except (ValueError, KeyError, TypeError) as error:
         raise AppliedRecordBroken(file, f"damaged: {error!r}") from error
@@ -58,12 +61,18 @@ def write_applied(state: Path, mesh: str, site: str, revision: str, applied: App
     content = {
         "format": _FORMAT,
         "revision": revision,
-        "bindings": sorted(astuple(binding) for binding in applied.bindings),
+        "bindings": sorted(map(_binding, applied.bindings)),
         "queues": sorted(applied.queues),
     }
     file = _file(state, mesh, site)
     file.parent.mkdir(parents=True, exist_ok=True)
     durable_file.write(file, json.dumps(content, indent=1))
+
+
+def _binding(binding: BindingDeclaration) -> list[str | bool]:
+    """Return a binding for the record: a fourth field only where former commands fail anyway."""
+    fields = [binding.exchange, binding.queue, binding.key]
+    return [*fields, True] if binding.to_exchange else [*fields]
 
 
 def applied_revision(state: Path, mesh: str, site: str) -> str | None:

@@ -30,6 +30,14 @@ from federation.brokers.apply_rights import (
 from federation.brokers.cluster_arguments import broker_nodes, on_cluster, replicas_of
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.one_cluster import ONE_CLUSTER, node_answers, several_clusters
+from federation.brokers.partition_changes import (
+    ENABLE_HASH,
+    OTHER_NAME,
+    WAY,
+    PartitionChange,
+    partition_changes,
+    sites_with_slots,
+)
 from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
@@ -45,7 +53,8 @@ from federation.brokers.users import (
 )
 from federation.mesh import Mesh
 from federation.names import Names, slot_names
-from federation.wording import counted
+from federation.partitions import HASH_EXCHANGE
+from federation.wording import counted, few
 
 
 async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
@@ -135,6 +144,10 @@ class _Applying:
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
+            if HASH_EXCHANGE in reason:
+                why = f"the broker has no exchanges of type {HASH_EXCHANGE}"
+                self.add(Item("broker", self._address.where, ItemOutcome.FAILED, why, ENABLE_HASH))
+                return
             self.add(
                 Item(
                     "broker",
@@ -150,23 +163,61 @@ class _Applying:
         # Without a list, binding again does no harm, and the record shows new bindings.
         present = listed if listed is not None else (self._former or Applied())
         known = present.queues | (self._former or Applied()).queues
-        bound = await self._bind(declarer, present.bindings, is_sure=listed is not None)
-        unwanted = present.bindings.difference(self._declared.bindings)
+        kept = await self._kept_partitions(declarer, present.bindings)
+        bound = await self._bind(declarer, present.bindings, kept, is_sure=listed is not None)
+        unwanted = {
+            binding
+            for binding in present.bindings.difference(self._declared.bindings)
+            if not self._stays(binding, kept)
+        }
         bound |= await self._unbind(declarer, unwanted)
         queues = await self._retired(declarer, known | {binding.queue for binding in unwanted})
         site, mesh = self._declared.site, self._mesh
-        queues |= {binding.queue for binding in bound}
+        bound |= {binding for binding in present.bindings if self._stays(binding, kept)}
+        queues |= {binding.queue for binding in bound if not binding.to_exchange}
         applied = Applied(frozenset(bound), frozenset(queues))
         write_applied(self._state, mesh.name, site, mesh.revision, applied)
 
+    def _stays(self, binding: BindingDeclaration, kept: Collection[PartitionChange]) -> bool:
+        return any(change.concerns(self._names, binding) for change in kept)
+
+    async def _kept_partitions(
+        self, declarer: Declarer, present: Collection[BindingDeclaration]
+    ) -> list[PartitionChange]:
+        """Report changes of partitions that cannot be made now; return these, of which the broker
+        is to keep all bindings.
+        """
+        kept = []
+        for change in partition_changes(self._mesh, self._declared.site, present):
+            if sites := sites_with_slots(self._mesh, change.exchange):
+                why, mend = f"cut into several slots: {few(sites)}", OTHER_NAME
+            else:
+                wanted = self._names.egress_queues(self._mesh.exchanges[change.exchange])
+                queues = change.queues.union(wanted)
+                waiting = sum([await declarer.waiting(queue) or 0 for queue in sorted(queues)])
+                if not waiting:
+                    continue
+                why, mend = f"{counted(waiting, 'message')} in its egress queues", WAY
+            kept.append(change)
+            self.add(
+                Item("partitions", change.exchange, ItemOutcome.DIFFERS, f"{change}: {why}", mend)
+            )
+        return kept
+
     async def _bind(
-        self, declarer: Declarer, present: Collection[BindingDeclaration], *, is_sure: bool
+        self,
+        declarer: Declarer,
+        present: Collection[BindingDeclaration],
+        kept: Collection[PartitionChange],
+        *,
+        is_sure: bool,
     ) -> set[BindingDeclaration]:
         """Create the declared bindings; return those that exist afterwards."""
         failed = {(i.kind, i.name) for i in self._items if i.outcome is ItemOutcome.FAILED}
         bound = set()
         for binding in self._declared.bindings:
-            if failed & {("exchange", binding.exchange), ("queue", binding.queue)}:
+            kinds = ("exchange", binding.exchange), ("queue", binding.queue)
+            if failed & {*kinds, ("exchange", binding.queue)} or self._stays(binding, kept):
                 continue  # reported already
             item = Item("binding", str(binding), ItemOutcome.THERE)
             if not is_sure or binding not in present:
@@ -184,7 +235,7 @@ class _Applying:
         """Remove bindings that the file no longer has; return those that still exist afterwards."""
         left = set()
         for binding in sorted(unwanted, key=str):
-            if self._names.egress(binding.exchange) == binding.queue:
+            if self._is_own(binding):
                 item = await declarer.unbind(binding)
                 if item.outcome is not ItemOutcome.UNBOUND:
                     left.add(binding)
@@ -199,6 +250,11 @@ class _Applying:
                 )
             self.add(item)
         return left
+
+    def _is_own(self, binding: BindingDeclaration) -> bool:
+        """Return True if an `apply` has made the binding of an egress queue."""
+        ways = self._names.egress(binding.exchange), self._names.partitions(binding.exchange)
+        return binding.queue in ways or binding.exchange.startswith(self._names.partitions_prefix)
 
     async def _retired(self, declarer: Declarer, known: Collection[str]) -> set[str]:
         """Report messages in egress queues that the file no longer needs; return the queues that
@@ -252,17 +308,22 @@ async def egress_present(api: ManagementApi, mesh: Mesh, site: str) -> Applied:
     queues = await api.get("queues", api.vhost, columns="name") or []
     slots = slot_names(mesh, site)
     own = {queue for slot in slots for queue in put_aside_queues(slot)} | {*leases(mesh, site)}
-    prefix = Names(mesh.name).egress_prefix
+    prefix, partitions = Names(mesh.name).egress_prefix, Names(mesh.name).partitions_prefix
     bindings = (
-        BindingDeclaration(binding["source"], binding["destination"], binding["routing_key"])
+        BindingDeclaration(
+            binding["source"],
+            binding["destination"],
+            binding["routing_key"],
+            to_exchange=binding["destination_type"] == "exchange",
+        )
         for binding in found
-        if binding["source"] and binding["destination_type"] == "queue"
+        if binding["source"]
     )
     return Applied(
         frozenset(
             binding
             for binding in bindings
-            if binding.queue.startswith(prefix)
+            if binding.queue.startswith(partitions if binding.to_exchange else prefix)
             or (binding.queue in own and binding.exchange == binding.queue)
         ),
         frozenset(queue["name"] for queue in queues if queue["name"].startswith(prefix)),
@@ -323,6 +384,10 @@ async def _changed_bindings(api: ManagementApi, declared: Declarations, mesh: Me
     there = (await egress_present(api, mesh, declared.site)).bindings
     wanted = frozenset(declared.bindings)
     missing = [f"+ binding {binding}" for binding in declared.bindings if binding not in there]
+    missing += [
+        f"~ partitions {change.exchange}: {change}, while no message of it waits"
+        for change in partition_changes(mesh, declared.site, there)
+    ]
     return missing + sorted(f"- binding {binding}" for binding in there - wanted)
 
 

@@ -29,7 +29,9 @@ BAD = frozenset({ItemOutcome.DIFFERS, ItemOutcome.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object at a site. `kind` is exchange, queue, binding, user, rights, policy or broker."""
+    """One object at a site. `kind` is exchange, queue, binding, partitions, user, rights,
+    policy or broker.
+    """
 
     kind: str
     name: str

@@ -6,7 +6,7 @@ Users and their rights are in `users.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from federation.brokers.users import (
 )
 from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
 from federation.names import Names, of_slots, slot_names
+from federation.partitions import HASH_EXCHANGE
 
 NEVER_DROP = 2_147_483_647
 """`x-delivery-limit` of all quorum queues of Isthmus: RabbitMQ 4 drops after 20 returns by default,
@@ -69,11 +70,14 @@ class QueueDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BindingDeclaration:
-    """A binding. `key` is empty for fanout and headers exchanges, which take all."""
+    """A binding. `key` is empty for fanout and headers exchanges, which take all. The destination
+    `queue` is an exchange where that spreads messages over partitions: `to_exchange`.
+    """
 
     exchange: str
     queue: str
     key: str
+    to_exchange: bool = False
 
     def __str__(self) -> str:
         return f"{self.exchange} --{self.key}--> {self.queue}"
@@ -125,21 +129,26 @@ def declarations(
         site=site,
         exchanges=(
             *_exchanges(mesh, site),
+            *(
+                ExchangeDeclaration(names.partitions(exchange.name), HASH_EXCHANGE)
+                for exchange in leaving
+                if exchange.partitions > 1
+            ),
             *(ExchangeDeclaration(name, "fanout") for name in own),
             *_link_exchanges(mesh, site, names),
         ),
         queues=(
-            *(_egress(names, exchange, here) for exchange in leaving),
+            *(
+                _egress(queue, exchange, here)
+                for exchange in leaving
+                for queue in names.egress_queues(exchange)
+            ),
             *map(_quorum, aside),
             *map(_lease, leases(mesh, site)),
             *map(_log, slot_names(mesh, site)),
         ),
         bindings=(
-            *(
-                BindingDeclaration(exchange.name, names.egress(exchange.name), key)
-                for exchange in leaving
-                for key in exchange.keys or ("",)
-            ),
+            *(binding for exchange in leaving for binding in _egress_bindings(names, exchange)),
             *(BindingDeclaration(name, name, "") for name in own),
         ),
         users=tuple(_users(mesh, site, credentials, formerly_delivered)),
@@ -181,8 +190,20 @@ def _link_exchanges(mesh: Mesh, site: str, names: Names) -> list[ExchangeDeclara
     ]
 
 
-def _egress(names: Names, exchange: Exchange, site: Site) -> QueueDeclaration:
-    name = names.egress(exchange.name)
+def _egress_bindings(names: Names, exchange: Exchange) -> Iterator[BindingDeclaration]:
+    """Yield the bindings from an exchange to its egress queues. The first ones to exist are those
+    behind the exchange that spreads messages over partitions: what came in between would be lost.
+    """
+    is_partitioned = exchange.partitions > 1
+    first = names.partitions(exchange.name) if is_partitioned else names.egress(exchange.name)
+    if is_partitioned:
+        for queue in names.egress_queues(exchange):
+            yield BindingDeclaration(first, queue, "")
+    for key in exchange.keys or ("",):
+        yield BindingDeclaration(exchange.name, first, key, to_exchange=is_partitioned)
+
+
+def _egress(name: str, exchange: Exchange, site: Site) -> QueueDeclaration:
     if exchange.priorities is PriorityRule.ORDER:
         return QueueDeclaration(
             name, {"x-queue-type": "classic", "x-queue-version": CLASSIC_VERSION}

@@ -254,6 +254,7 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         retry=RetryRule(keys.retry.max_attempts, first, most),
         never_via=words.sites_of(keys.never_via),
         lane=lane_number(keys.lane),
+        partitions=keys.partitions,
         acks=AckRule(keys.acks),
         priorities=PriorityRule(keys.priorities),
         deadline_s=keys.deadline,

@@ -19,7 +19,7 @@ from isthmus.brokers.installation import RabbitMQInstallation
 LOOPBACK = "127.0.0.1"
 NET_TICK_S = 60
 """Erlang's default."""
-PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
+PLUGINS = ("rabbitmq_management", "rabbitmq_stream", "rabbitmq_sharding")
 
 _KHEPRI_ONLY = (4, 3)
 """First release in which a minority takes no changes, whatever the settings."""

@@ -209,7 +209,12 @@ async def _prepare_broker(book: AddressBook, site: str, change: SlotChange) -> N
     """Delete former logs of the numbers that slots begin with. Raises ReslotRefused if a slot that
     ends, or that an exchange leaves, has messages put aside, or the broker cannot be reached.
     """
-    left = {change.former.of(name) for name in book.mesh.exchanges if change.moves(name)}
+    left = {
+        change.former.of(name, partition)
+        for name, exchange in book.mesh.exchanges.items()
+        for partition in range(exchange.partitions)
+        if change.moves(name, partition)
+    }
     try:
         async with declaring(book.administrator(site)) as declarer:
             for slot in sorted(left.union(change.ended)):

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation.mesh import Mesh, Site
+from federation.partitions import partition_name
 from isthmus.completion import site_names
 from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
@@ -173,7 +174,12 @@ def _slots_of(mesh: Mesh, site: str, part: Mapping[str, Any]) -> list[dict[str, 
     return [
         {
             "slot": number,
-            "exchanges": [name for name in mesh.exchanges if slots.of(name) == number],
+            "exchanges": [
+                partition_name(name, n)
+                for name, exchange in mesh.exchanges.items()
+                for n in range(exchange.partitions)
+                if slots.of(name, n) == number
+            ],
             "node": runs.get(number),
             "state": report["state"],
             "reason": report["reason"],

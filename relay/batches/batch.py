@@ -12,6 +12,8 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from federation.partitions import partition_name, partition_of
+
 EVERY_SITE: tuple[str, ...] = ()
 """Destination set of a batch for every site of the mesh."""
 
@@ -30,7 +32,9 @@ class BatchKind(IntEnum):
 
 
 class Flow(NamedTuple):
-    """Unit of order and of waiting: an origin's exchange and lane."""
+    """Unit of order and of waiting: an origin's exchange and lane; of a partition of an exchange,
+    too, which is part of the lane's number.
+    """
 
     origin: str
     exchange: str
@@ -53,6 +57,11 @@ class Series(NamedTuple):
     @property
     def flow(self) -> Flow:
         return Flow(self.origin, self.exchange, self.lane)
+
+    @property
+    def partition(self) -> str:
+        """Name of the exchange's partition, whatever the lane."""
+        return partition_name(self.exchange, partition_of(self.lane))
 
 
 class BatchName(NamedTuple):

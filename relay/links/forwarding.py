@@ -10,7 +10,8 @@ for batches under way; and since all of a flow is in one lane, each lane remains
 out copy of its flows in the log, just as a link without lanes.
 
 At sites with several slots each lane of a link runs as strands, a strand for each pair of slots.
-All of an exchange is in one slot at either end, so each strand is such a copy too.
+All of an exchange, or of each of its partitions, is in one slot at either end, so each strand is
+such a copy too.
 
 Batches of a lane that the mesh file lacks (taken out, or known only to a newer file) go with the
 normal lane, so that nothing goes nowhere; so do marks, which are of no lane. A canary goes over
@@ -25,10 +26,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federation.lanes import NORMAL_NUMBER, lane_number
+from federation.lanes import NORMAL_NUMBER
 from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
+from federation.partitions import lane_numbers, partition_of
 from federation.slots import SlotMap
-from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
+from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, Series
 from relay.ledger.members import Absent
 
 LANE_NUMBERS = 256
@@ -37,14 +39,16 @@ FEW_SITES = 8
 
 @dataclass(frozen=True, slots=True)
 class LaneShare:
-    """Lanes, by number, carried as one link lane. `only`: a single lane; None: all but `others`."""
+    """Lanes, by number, carried as one link lane. `only`: one lane, with its partitions; None: all
+    but `others`.
+    """
 
-    only: int | None = None
+    only: frozenset[int] | None = None
     others: frozenset[int] = frozenset()
 
     def has(self, lane: int) -> bool:
         """Return True if batches of the lane are carried."""
-        return lane not in self.others if self.only is None else lane == self.only
+        return lane not in self.others if self.only is None else lane in self.only
 
     def exceeds(self, former: LaneShare) -> bool:
         """Return True if some lane is carried here that the former share did not carry."""
@@ -59,20 +63,22 @@ WHOLE = LaneShare()
 
 def share_of(mesh: Mesh, link: Link) -> LaneShare:
     if link.lane:
-        return LaneShare(lane_number(link.lane))
-    others = frozenset(lane.number for lane in mesh.lanes if lane.number != NORMAL_NUMBER)
-    return LaneShare(None, others) if others else WHOLE
+        return LaneShare(lane_numbers(link.lane))
+    others = [lane_numbers(lane.name) for lane in mesh.lanes if lane.number != NORMAL_NUMBER]
+    return LaneShare(None, frozenset().union(*others)) if others else WHOLE
 
 
 class SlotShare(NamedTuple):
-    """Exchanges of one slot of a neighbour, of which the strand into that slot carries batches."""
+    """Exchanges, or partitions, of one slot of a neighbour, of which the strand into that slot
+    carries batches.
+    """
 
     slots: SlotMap
     slot: int
 
-    def has(self, exchange: str) -> bool:
-        """Return True if batches of the exchange are carried."""
-        return self.slots.of(exchange) == self.slot
+    def has(self, series: Series) -> bool:
+        """Return True if batches of the series, which is of an exchange, are carried."""
+        return self.slots.of(series.exchange, partition_of(series.lane)) == self.slot
 
 
 def slot_share_of(mesh: Mesh, link: Link) -> SlotShare | None:
@@ -147,7 +153,7 @@ class Forwarding:
         if self.lanes is not WHOLE and not self.lanes.has(series.lane):
             return ForwardingDecision.OTHER_LANE
         # A mark is of no exchange, and all slots that have its batches judge them by it.
-        if self.slot is not None and series.exchange and not self.slot.has(series.exchange):
+        if self.slot is not None and series.exchange and not self.slot.has(series):
             return ForwardingDecision.OTHER_SLOT
         complete = self.rule is ForwardingRule.COMPLETE
         reachable = self.reachable

@@ -209,11 +209,16 @@ def _later(one: Place | None, other: Place | None) -> Place | None:
 def _lanes_out(share: LaneShare) -> dict[str, Any]:
     if share == WHOLE:
         return {}
-    return {"lane": share.only, "other_lanes": sorted(share.others)}
+    only = None if share.only is None else sorted(share.only)
+    return {"lane": only, "other_lanes": sorted(share.others)}
 
 
 def _lanes_in(kept: dict[str, Any]) -> LaneShare:
-    return LaneShare(kept.get("lane"), frozenset(kept.get("other_lanes", ())))
+    lane = kept.get("lane")
+    only = [lane] if isinstance(lane, int) else lane  # of a node that knew no partitions
+    return LaneShare(
+        None if only is None else frozenset(only), frozenset(kept.get("other_lanes", ()))
+    )
 
 
 def _place_out(place: Place | None) -> list[Any] | None:

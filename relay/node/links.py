@@ -13,6 +13,7 @@ from federation.brokers.addresses import AddressError, AmqpAddress, vouched_user
 from federation.brokers.credentials import PasswordMissing
 from federation.mesh import Link
 from federation.multicast import group_exchanges, group_sites
+from federation.partitions import base_lane
 from relay import ticks
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.delay_histogram import DelaySnapshot
@@ -334,7 +335,7 @@ class NodeLinks:
         def comes_otherwise(header: BatchHeader) -> bool:
             series = header.name.series
             return (
-                self._by_group.get(series.exchange) == series.lane
+                self._by_group.get(series.exchange) == base_lane(series.lane)
                 and series.origin in self._group_ids
                 and self._mesh.sites[link.receiver].cluster_id in self._group_ids
             )

@@ -17,6 +17,7 @@ from federation.brokers.credentials import CredentialsError, PasswordMissing
 from federation.durable_file import FileStamp
 from federation.mesh import Mesh
 from federation.mesh_file.problem import MeshFileError, Severity
+from federation.wording import counted
 from relay.waiters import set_within
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,25 @@ def why_refused(now: Mesh, new: Mesh, site: str) -> str:
             f"the file cuts {site} into other slots than its logs and states are of: put `slots` "
             "and `place` of the site back"
         )
+    if here is not None and not here.slots.is_whole:
+        return _other_partitions(now, new, site)
+    return ""
+
+
+def _other_partitions(now: Mesh, new: Mesh, site: str) -> str:
+    """Return why a site of several slots cannot take up the mesh for its partitions, if it cannot:
+    the memory of identities shows no keys, so nobody knows which of it goes to which slot.
+    """
+    for name, exchange in new.exchanges.items():
+        former = now.exchanges.get(name)
+        if former is None or former.partitions == exchange.partitions:
+            continue
+        if exchange.leaves(site) or exchange.reaches(site):
+            return (
+                f"the file cuts {name} into {counted(exchange.partitions, 'partition')}, its "
+                f"messages at {site} are of {former.partitions}, in several slots: put the number "
+                "back, or use an exchange of another name"
+            )
     return ""
 
 

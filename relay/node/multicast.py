@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from federation.group_key import GroupKeyUnusable, load_group_key
 from federation.mesh import MulticastGroup
 from federation.multicast import group_agreement, group_exchanges, group_sites
+from federation.partitions import base_lane
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName
 from relay.batches.incarnation import VoidTable
 from relay.group.brought import BroughtBatches
@@ -146,7 +147,8 @@ class SiteGroup:
         def goes(header: BatchHeader) -> bool:
             # Of the exchange's own lane: messages that are sent again take another.
             series = header.name.series
-            return header.kind is not BatchKind.CANARY and lanes.get(series.exchange) == series.lane
+            is_own_lane = lanes.get(series.exchange) == base_lane(series.lane)
+            return header.kind is not BatchKind.CANARY and is_own_lane
 
         def takes(header: BatchHeader) -> bool:
             to = header.name.series.destinations

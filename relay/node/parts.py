@@ -10,6 +10,7 @@ from dedup.barrier import Barrier
 from federation.brokers.addresses import AddressBook, Listener, relay_user
 from federation.mesh import SIGNED_BATCH_FORMAT, Mesh, SigningRule
 from federation.names import Names
+from federation.partitions import partition_of
 from federation.signing_keys import (
     PrivateKeyUnusable,
     key_id,
@@ -149,8 +150,8 @@ class NodeParts:
             if self.site not in mesh.sites:
                 continue
             for exchange in packed_exchanges(mesh, self.site):
-                if slots.of(exchange.name) == self.slot:
-                    packed.setdefault(exchange.name, exchange)
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
+                    packed.setdefault(exchange.partition, exchange)
         former = {relay_user(mesh, self.site) for mesh in self.retired if self.site in mesh.sites}
         batch_format = min(self.mesh.batch_format, self.formats.newest_batch)
         return PackerSettings(

@@ -15,8 +15,9 @@ from collections.abc import (
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from federation.partitions import partition_of
 from federation.slots import SlotMap
-from relay.batches.batch import BatchName
+from relay.batches.batch import BatchName, Series
 from relay.delivery.context import DeliveryCounters
 from relay.delivery.put_aside import Aside
 from relay.node.link_reports import one_link
@@ -79,9 +80,7 @@ class RepairingSlots:
     ) -> AsyncGenerator[Step, None]:
         missing: list[Wanted] = []
         for number, stages in self.slots.items():
-            wanted = [
-                one for one in request.wanted if self.map.of(one.batch.series.exchange) == number
-            ]
+            wanted = [one for one in request.wanted if self._slot_of(one.batch.series) == number]
             if not wanted:
                 continue
             async for step in work(stages, RepairRequest(wanted, request.by, request.take_pieces)):
@@ -90,6 +89,9 @@ class RepairingSlots:
                 else:
                     yield step
         yield missing
+
+    def _slot_of(self, series: Series) -> int:
+        return self.map.of(series.exchange, partition_of(series.lane))
 
 
 @dataclass(frozen=True, slots=True)

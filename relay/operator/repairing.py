@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, I
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from federation.partitions import moved_to_lane
 from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, Entry, LoggedBatch
 from relay.batches.format import BadBatch, decode_entries, total_bytes
 from relay.batches.fragments import FRAGMENT_ABOVE, FragmentAssembly, FragmentMismatch, message_of
@@ -273,7 +274,8 @@ class _Parcels:
     def add(self, found: Found) -> list[tuple[RepairParcel, list[Wanted]]]:
         """Add a message; return the parcels that are full now."""
         series = found.wanted.batch.series
-        lane = series.lane if self._lane is None else self._lane
+        # The partition stays: the site's slot that judges a message follows from it.
+        lane = moved_to_lane(series.lane, self._lane)
         key = (series.origin, series.exchange, lane, found.wanted.destinations)
         size = total_bytes([found.entry])
         full = []

@@ -51,12 +51,12 @@ class Bookkeeping:
             default=None,
         )
 
-    def begin(self, past: PackerPast, exchanges: Iterable[str], now: float) -> None:
-        """Continue from the past of earlier incarnations, in all these exchanges."""
+    def begin(self, past: PackerPast, partitions: Iterable[str], now: float) -> None:
+        """Continue from the past of earlier incarnations, in all these partitions of exchanges."""
         self._past = past
         self._in_doubt = set(past.in_doubt)
         if past.lacks_some:
-            self._in_doubt.update(exchanges)
+            self._in_doubt.update(partitions)
         if past.in_order:
             self.read_from.begin(past.read_from)
         else:
@@ -78,13 +78,13 @@ class Bookkeeping:
         packed, self._packed = self._packed, []
         return packed
 
-    def acked(self, exchange: str) -> Acked | None:
-        """Last batch of the exchange that may be acknowledged, or None if there is none."""
-        return self._acked.get(exchange)
+    def acked(self, partition: str) -> Acked | None:
+        """Last batch of the partition that may be acknowledged, or None if there is none."""
+        return self._acked.get(partition)
 
     def note_acked(self, flow: FlowPacker, sequence: int) -> bool:
         """Note what is about to be acknowledged; return True if the record has to change."""
-        name = flow.exchange.name
+        name = flow.exchange.partition
         acked = before = self._acked.get(name)
         if sequence >= 0:
             acked = Acked(self._incarnation, sequence)
@@ -103,7 +103,7 @@ class Bookkeeping:
     ) -> None:
         """Write the rows of these batches and the present record. `flows` are all flows."""
         if self._in_doubt and now >= self._late_until:
-            self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
+            self._in_doubt -= {flow.exchange.partition for flow in flows if flow.compared}
         record = PackerRecord(
             self._incarnation,
             self._confirmed_whole,
@@ -120,8 +120,8 @@ class Bookkeeping:
 
 class Acknowledging:
     """Acknowledgements of one incarnation, each recorded first. `flows`, `queues` and `remote` are
-    the packer's own maps by exchange, read at each call; `now` returns the event loop's time in
-    seconds.
+    the packer's own maps by partition of an exchange, read at each call; `now` returns the event
+    loop's time in seconds.
     """
 
     def __init__(

@@ -93,9 +93,9 @@ class Packer:
         self._stopping = asyncio.Event()
         self._egress: Egress | None = None
         self._flows: dict[str, FlowPacker] = {}
-        self._remote: dict[str, RemoteAcks] = {}  # by exchange, with `acks: remote`
+        self._remote: dict[str, RemoteAcks] = {}  # by partition, with `acks: remote`
         self._queues: dict[str, EgressQueue] = {}
-        self._answered: set[str] = set()  # exchanges with a queue, or known to lack one
+        self._answered: set[str] = set()  # partitions with a queue, or known to lack one
         self._run: LogRun | None = None
         self._outbox = PackerOutbox(
             settings,
@@ -283,7 +283,7 @@ class Packer:
         times.end("reading back")
         self._past = past
         self._books.begin(
-            past, (exchange.name for exchange in self._settings.exchanges), self._loop.time()
+            past, (exchange.partition for exchange in self._settings.exchanges), self._loop.time()
         )
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
@@ -320,26 +320,26 @@ class Packer:
         try:
             while True:
                 flow = self._flow_packer(exchange)
-                self._flows[exchange.name] = flow
+                self._flows[exchange.partition] = flow
                 if exchange.acks is AckRule.REMOTE:
-                    self._remote[exchange.name] = self._remote_acks(exchange)
+                    self._remote[exchange.partition] = self._remote_acks(exchange)
                 try:
-                    self._queues[exchange.name] = await self._egress.consume(
+                    self._queues[exchange.partition] = await self._egress.consume(
                         exchange.queue,
                         partial(self._take, flow),
-                        partial(self._on_queue_ended, exchange.name),
+                        partial(self._on_queue_ended, exchange.partition),
                     )
-                    self._status.exchanges.pop(exchange.name, None)
-                    self._answered.add(exchange.name)
+                    self._status.exchanges.pop(exchange.partition, None)
+                    self._answered.add(exchange.partition)
                     self._settle_soon()  # for messages that came before the answer
                     return
                 except QueueMissing as error:
-                    self._status.exchanges[exchange.name] = str(error)
+                    self._status.exchanges[exchange.partition] = str(error)
                     if not error.is_away:  # its messages come back with its node
-                        self._answered.add(exchange.name)
+                        self._answered.add(exchange.partition)
                     await asyncio.sleep(self._settings.missing_retry_s)
         except EgressError as error:
-            self._on_queue_ended(exchange.name, str(error))
+            self._on_queue_ended(exchange.partition, str(error))
 
     def _flow_packer(self, exchange: PackedExchange) -> FlowPacker:
         intake = Intake(
@@ -350,8 +350,8 @@ class Packer:
             comes_round=exchange.comes_round,
         )
         returned = self._past.returned(
-            exchange.name,
-            self._books.acked(exchange.name),
+            exchange.partition,
+            self._books.acked(exchange.partition),
             intake.names_itself,
             is_addressed=exchange.addressing is not None,
         )
@@ -368,7 +368,7 @@ class Packer:
     def _remote_acks(self, exchange: PackedExchange) -> RemoteAcks:
         return RemoteAcks(
             self._parts.neighbours.has,
-            partial(self._past.sent_of_last, exchange.name),
+            partial(self._past.sent_of_last, exchange.partition),
             self._settings.patience_s,
         )
 
@@ -423,7 +423,7 @@ class Packer:
         log.warning(
             "%s: egress of %r: %d messages without identity came again and may be in the log"
             "%s: they go out flagged",
-            *(self._settings.cluster_id, flow.exchange.name, count, self._past.losses),
+            *(self._settings.cluster_id, flow.exchange.partition, count, self._past.losses),
             extra={"event": "messages-doubtful", "site": self._settings.cluster_id},
         )
 
@@ -482,7 +482,7 @@ class Packer:
             unwanted = parcel.flow.is_unwanted(parcel)
             if unwanted:
                 self._metrics.unwanted += len(parcel.entries)
-            remote = self._remote.get(parcel.flow.exchange.name)
+            remote = self._remote.get(parcel.flow.exchange.partition)
             if remote is None:
                 parcel.stretch.confirm(self._loop.time())
             else:

@@ -50,9 +50,9 @@ class PackerRecord:
     read_after: int = -1
     """Sequence up to which batches of `incarnation` may stand before `read_from`."""
     acked: dict[str, Acked] = field(default_factory=dict)
-    """Last acknowledged batch by exchange. Missing: none was ever acknowledged."""
+    """Last acknowledged batch by partition of an exchange. Missing: none was ever acknowledged."""
     in_doubt: frozenset[str] = frozenset()
-    """Exchanges whose returned messages may have been in the log, and are there no more."""
+    """Partitions whose returned messages may have been in the log, and are there no more."""
 
     def encode(self) -> bytes:
         return json.dumps(

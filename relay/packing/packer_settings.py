@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from federation.destinations import Addressing, addressing_of
 from federation.mesh import OLDEST_BATCH_FORMAT, AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
+from federation.partitions import partition_lane, partition_name, partition_of
 from relay.batches.batch import EVERY_SITE, MAX_ENTRIES
 from relay.batches.signature import Signer
 
 
 @dataclass(frozen=True, slots=True)
 class PackedExchange:
-    """Exchange whose messages leave this site."""
+    """Exchange, or partition of an exchange, whose messages leave this site."""
 
     name: str
     queue: str
     """Name of the egress queue."""
     lane: int = 0
+    """Number in the names of its batches: of its lane, and of the partition."""
     destinations: tuple[str, ...] = ()
     """Cluster IDs, sorted, of all messages unless `addressing`; empty: every site."""
     identity: IdentityRule = field(default_factory=IdentityRule)
@@ -27,6 +29,11 @@ class PackedExchange:
     addressing: Addressing | None = None
     """Derivation of destinations from keys, or None where no site narrows the exchange."""
     acks: AckRule = AckRule.LOCAL
+
+    @property
+    def partition(self) -> str:
+        """Name of the partition, by which the packer's books have it."""
+        return partition_name(self.name, partition_of(self.lane))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +89,13 @@ class PackerSettings:
 
 
 def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
-    """Exchanges whose messages leave `site`, in the mesh's order."""
+    """Return the partitions of the exchanges whose messages leave `site`, in the mesh's order."""
     names = Names(mesh.name)
     return tuple(
         PackedExchange(
             exchange.name,
-            names.egress(exchange.name),
-            exchange.lane,
+            queue,
+            partition_lane(exchange.lane, partition),
             mesh.destination_set(exchange),
             exchange.identity,
             exchange.mode is ExchangeMode.TRANSPARENT,
@@ -97,4 +104,5 @@ def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
         )
         for exchange in mesh.exchanges.values()
         if exchange.leaves(site)
+        for partition, queue in enumerate(names.egress_queues(exchange))
     )

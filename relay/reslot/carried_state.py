@@ -86,7 +86,7 @@ class Carrying:
         for number, former in enumerate(self.former):
             names = of(former)
             for series in names.series():
-                if self.change.carries(number, slot, series.exchange):
+                if self.change.carries(number, slot, series.exchange, series.lane):
                     for first, end in names.intervals(series):
                         found.add_range(series, first, end)
         return found
@@ -111,7 +111,7 @@ class Carrying:
     def _flows(self, slot: int, commit: Commit) -> None:
         for number, former in enumerate(self.former):
             for flow, kept in former.loaded.flows.items():
-                if not self.change.carries(number, slot, flow.exchange):
+                if not self.change.carries(number, slot, flow.exchange, flow.lane):
                     continue
                 # A place in another log is none here.
                 here = kept if number == slot else FlowState(intent=kept.intent)

@@ -247,7 +247,9 @@ class Reslotting:
         return stores
 
     def _scopes(self, states: Sequence[FormerState]) -> tuple[set[str], list[str]]:
-        """Return the exchanges and the origins (cluster IDs) that the site has known."""
+        """Return the exchanges without partitions, and the origins (cluster IDs), that the site has
+        known.
+        """
         meshes = [self.mesh, *KeptRevisions(self.folder / REVISIONS).retired(self.mesh)]
         exchanges = {exchange for mesh in meshes for exchange in mesh.exchanges}
         origins = {site.cluster_id for mesh in meshes for site in mesh.sites.values()}
@@ -255,7 +257,14 @@ class Reslotting:
             for series in state.loaded.settled.series():
                 exchanges.add(series.exchange)
                 origins.add(series.origin)
-        return exchanges, sorted(origins)
+        # An identity at the barrier shows no key, so nobody knows its partition.
+        partitioned = {
+            exchange.name
+            for mesh in meshes
+            for exchange in mesh.exchanges.values()
+            if exchange.partitions > 1
+        }
+        return exchanges - partitioned, sorted(origins)
 
     def _begin_folder(self, slot: int) -> None:
         """Give a slot that begins what each slot has beside its state, as the first has it."""

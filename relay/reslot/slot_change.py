@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from federation.partitions import partition_of
 from federation.slots import SlotMap
 
 
@@ -33,21 +34,25 @@ class SlotChange:
         """Numbers of former slots that are no more."""
         return range(self.new.count, self.former.count)
 
-    def carries(self, former: int, new: int, exchange: str) -> bool:
-        """Return True if what a former slot knows of an exchange belongs to a new slot. What is of
-        no exchange, as a packer's mark, concerns all.
+    def carries(self, former: int, new: int, exchange: str, lane: int) -> bool:
+        """Return True if what a former slot knows of an exchange, in the partition of this number
+        of a lane, belongs to a new slot. What is of no exchange, as a packer's mark, concerns all.
         """
         if not exchange:
             return True
-        return self.former.of(exchange) == former and self.new.of(exchange) == new
+        partition = partition_of(lane)
+        return (
+            self.former.of(exchange, partition) == former
+            and self.new.of(exchange, partition) == new
+        )
 
-    def moves(self, exchange: str) -> bool:
-        """Return True if the exchange is in another slot than before."""
-        return self.former.of(exchange) != self.new.of(exchange)
+    def moves(self, exchange: str, partition: int = 0) -> bool:
+        """Return True if the partition is in another slot than before."""
+        return self.former.of(exchange, partition) != self.new.of(exchange, partition)
 
     def heirs(self, former: int, exchange: str | None) -> Iterable[int]:
         """Return the new slots that an entry of a former slot's barrier belongs to. `exchange` is
-        None if nobody knows whose entry it is: all may need the entry.
+        None if nobody knows whose entry it is, or of which partition: all may need the entry.
         """
         if exchange is None:
             return range(self.new.count)

@@ -108,6 +108,16 @@ class ExchangeKeys(Section):
             "wait. Order holds within an exchange and lane, so not across a change of lane"
         ),
     )
+    partitions: int = key(
+        1,
+        "egress queues among which the broker spreads the messages by a hash of their routing "
+        "keys; a site's slots share them",
+        trades="more, up to 16: an exchange beyond one queue or one slot; order, and the "
+        "recognition of duplicates, hold among messages of a key, and brokers before 4.3 need the "
+        "plugin rabbitmq_sharding",
+        ge=1,
+        le=16,
+    )
     deadline: Duration | None = key(
         None,
         "longest time from publishing to delivery; messages that take longer are delivered, "

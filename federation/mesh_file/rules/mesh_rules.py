@@ -29,6 +29,7 @@ from federation.mesh_file.rules.link_rules import (
     shared_password_violations,
 )
 from federation.mesh_file.rules.node_rules import node_violations
+from federation.mesh_file.rules.partition_rules import partition_violations
 from federation.mesh_file.rules.signing_rules import signing_violations
 from federation.mesh_file.rules.site_rules import admin_violations, site_violations
 from federation.mesh_file.rules.slot_rules import slot_violations
@@ -59,6 +60,7 @@ def violations(
     yield from site_violations(keys)
     yield from node_violations(keys)
     yield from slot_violations(keys)
+    yield from partition_violations(keys)
     yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
     yield from admin_violations(keys)
     yield from reference_violations(keys)

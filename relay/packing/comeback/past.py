@@ -99,13 +99,13 @@ class PackerPast:
 
     predecessors: tuple[Predecessor, ...] = ()
     tail: LoggedTail = field(default_factory=LoggedTail)
-    """Last messages in the log, by exchange."""
+    """Last messages in the log, by partition of an exchange."""
     order: dict[bytes, int] = field(default_factory=dict)
     """Incarnations in the order of the log."""
     in_order: bool = True
     """True if egress hands out again in order: see `Egress.returns_in_order`."""
     acked: dict[str, Acked] = field(default_factory=dict)
-    """Batch up to which messages may have been acknowledged, by exchange."""
+    """Batch up to which messages may have been acknowledged, by partition."""
     trusted: bool = False
     """True if messages that `acked` does not cover were certainly never acknowledged."""
     lost_tail: bool = False
@@ -116,34 +116,34 @@ class PackerPast:
     """True if confirmed batches may be lost unnoticed: neither log nor record is synced at once,
     and the machine went off under the last incarnation."""
     in_doubt: frozenset[str] = frozenset()
-    """Exchanges whose messages had not all come again when a doubtful incarnation ended."""
+    """Partitions whose messages had not all come again when a doubtful incarnation ended."""
     read_from: ResumePoint = field(default_factory=ResumePoint)
     """First batch that was read; nothing of the new incarnation stands before."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
     """Batches in the log that the record did not cover yet, so that the ledger lacks their rows.
     Without bodies. After a power cut these go beyond the tails: everything since the last sync."""
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Batch that could not be read, by exchange. Its messages, should they come back, count as new;
-    the deliverers quarantine the batch."""
+    """Batch that could not be read, by partition. Its messages, should they come back, count as
+    new; the deliverers quarantine the batch."""
 
     def returned(
         self,
-        exchange: str,
+        partition: str,
         acked: Acked | None,
         named: Named,
         *,
         is_addressed: bool = False,
     ) -> ReturnedMessages:
-        """Build the comparison for messages of an exchange, acknowledged up to `acked`, that egress
+        """Build the comparison for messages of a partition, acknowledged up to `acked`, that egress
         hands out again. `named` is true for properties that carry an identity; `is_addressed`:
         destinations follow from the key.
         """
-        lacks_some = self.lacks_some or exchange in self.in_doubt
-        surely = self.tail.after(exchange, self._acked_up_to(acked)) if self.trusted else 0
-        tail = self.tail.entries(exchange)
+        lacks_some = self.lacks_some or partition in self.in_doubt
+        surely = self.tail.after(partition, self._acked_up_to(acked)) if self.trusted else 0
+        tail = self.tail.entries(partition)
         if not self.in_order:
             return ReturnedInAnyOrder(tail, surely, named, log_lacks_some=lacks_some)
-        if is_addressed or self.tail.is_spread(exchange):
+        if is_addressed or self.tail.is_spread(partition):
             return ReturnedApart(tail, surely, named, log_lacks_some=lacks_some)
         return ReturnedPrefix(tail, surely, log_lacks_some=lacks_some)
 
@@ -172,15 +172,15 @@ class PackerPast:
 
         return may_be_acked
 
-    def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
-        """Names of the batches with the exchange's last messages that other sites should have."""
-        if count and (not self.in_order or self.tail.is_spread(exchange)):
+    def sent_of_last(self, partition: str, count: int) -> list[BatchName]:
+        """Names of the batches with the partition's last messages that other sites should have."""
+        if count and (not self.in_order or self.tail.is_spread(partition)):
             # Returned messages are anywhere in the tail; but a neighbour had the acknowledged
             # ones, except at a cluster, where an earlier incarnation's messages come late.
-            acked = self.acked.get(exchange) if self.trusted and self.in_order else None
-            names = self.tail.batches_not(exchange, self._acked_up_to(acked))
+            acked = self.acked.get(partition) if self.trusted and self.in_order else None
+            names = self.tail.batches_not(partition, self._acked_up_to(acked))
         else:
-            names = self.tail.batches_of_last(exchange, count)
+            names = self.tail.batches_of_last(partition, count)
         return [name for name in names if name.series.destinations != (name.series.origin,)]
 
 
@@ -225,7 +225,7 @@ async def read_past(
         header, offset = batch.header, batch.place.offset
         series = header.name.series
         if history.counts(series.incarnation, header.incarnation_sequence):
-            in_tail = offset in needed.get(series.exchange, ())
+            in_tail = offset in needed.get(series.partition, ())
             _remember(past, batch, in_tail=in_tail, is_recorded=_is_recorded(record, header))
     past.predecessors = history.predecessors()
     past.order = {name: number for number, name in enumerate(history.order)}
@@ -301,7 +301,7 @@ def _remember(past: PackerPast, batch: LoggedBatch, *, in_tail: bool, is_recorde
             entries = without_bodies(decode_entries(batch.data))
             past.unrecorded.append(PackedBatch(batch.header, entries))
     except (BadBatch, FragmentMismatch) as error:
-        past.unreadable[batch.header.name.series.exchange] = f"{batch.header.name}: {error}"
+        past.unreadable[batch.header.name.series.partition] = f"{batch.header.name}: {error}"
 
 
 def _is_the_last(record: PackerRecord | None, history: OwnHistory) -> bool:
@@ -320,8 +320,8 @@ def _acked_before(past: PackerPast, record: PackerRecord | None) -> dict[str, Ac
     if past.trusted and record is not None:
         return dict(record.acked)
     acked: dict[str, Acked] = {}
-    for exchange in past.tail.exchanges:
-        last = past.tail.last(exchange)
+    for partition in past.tail.partitions:
+        last = past.tail.last(partition)
         if last is not None:
-            acked[exchange] = last
+            acked[partition] = last
     return acked

@@ -74,9 +74,9 @@ def test_a_share_exceeds_one_that_lacked_a_lane_of_it() -> None:
     assert not normal.exceeds(fewer)
     assert WHOLE.exceeds(fewer)
     assert not fewer.exceeds(WHOLE)
-    assert not LaneShare(1).exceeds(WHOLE)
-    assert LaneShare(1).exceeds(LaneShare(2))
-    assert not LaneShare(1).exceeds(LaneShare(1))
+    assert not LaneShare(frozenset({1})).exceeds(WHOLE)
+    assert LaneShare(frozenset({1})).exceeds(LaneShare(frozenset({2})))
+    assert not LaneShare(frozenset({1})).exceeds(LaneShare(frozenset({1})))
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def verdicts(past: PackerPast, *bodies: bytes) -> list[ReturnVerdict]:
 async def test_an_empty_log_has_no_past() -> None:
     past = await past_of(Log())
     assert past.predecessors == ()
-    assert past.tail.exchanges == []
+    assert past.tail.partitions == []
     assert (past.trusted, past.lost_tail, past.unrecorded) == (False, False, [])
 
 
@@ -200,7 +200,7 @@ async def test_batches_of_others_are_passed_over() -> None:
     log.put(b"a tokyo1", b"x", origin="tokyo")
     log.put(I1, b"a")
     past = await past_of(log, record(I1, 2))
-    assert past.tail.exchanges == [ORDERS]
+    assert past.tail.partitions == [ORDERS]
 
 
 async def test_a_log_that_does_not_show_our_mark_ends_the_incarnation() -> None:
@@ -403,7 +403,7 @@ async def test_a_batch_that_cannot_be_read_is_told_by_exchange_and_the_rest_reme
     log.damage(3)
     past = await past_of(log, record(I1, 3))
     assert list(past.unreadable) == ["prices"]
-    assert past.tail.exchanges == [ORDERS]
+    assert past.tail.partitions == [ORDERS]
 
 
 async def test_batches_for_the_own_site_alone_are_for_no_neighbour() -> None:
