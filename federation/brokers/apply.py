@@ -28,10 +28,19 @@ from federation.brokers.apply_rights import (
     unchecked,
 )
 from federation.brokers.cluster_arguments import broker_nodes, on_cluster, replicas_of
+from federation.brokers.hash_probe import (
+    ENABLE_HASH,
+    KNOWN_HASH,
+    MEND_HASH,
+    NO_HASH,
+    OTHER_HASH,
+    has_partitions,
+    lacks_hash,
+    probe_hash,
+)
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.one_cluster import ONE_CLUSTER, node_answers, several_clusters
 from federation.brokers.partition_changes import (
-    ENABLE_HASH,
     OTHER_NAME,
     WAY,
     PartitionChange,
@@ -101,6 +110,7 @@ class _Applying:
         self._state = state
         self._names = Names(book.mesh.name)
         self._former = read_applied(state, book.mesh.name, declared.site)
+        self._hash_fault: tuple[str, str] | None = None
         self._items: list[Item] = []
 
     @property
@@ -135,19 +145,20 @@ class _Applying:
         members = replicas_of(here, await broker_nodes(here, api))
         is_cluster = members is not None or here.is_cluster
         try:
+            self._hash_fault = await self._examined_hash()
             async with declaring(self._address) as declarer:
                 for exchange in self._declared.exchanges:
-                    self.add(await declarer.exchange(exchange))
+                    if self._hash_fault and exchange.type == HASH_EXCHANGE:
+                        fault = ItemOutcome.FAILED, *self._hash_fault
+                        self.add(Item("exchange", exchange.name, *fault))
+                    else:
+                        self.add(await declarer.exchange(exchange))
                 for queue in self._declared.queues:
                     wanted = on_cluster(queue, members) if is_cluster else queue
                     self.add(await declarer.queue(wanted))
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
-            if HASH_EXCHANGE in reason:
-                why = f"the broker has no exchanges of type {HASH_EXCHANGE}"
-                self.add(Item("broker", self._address.where, ItemOutcome.FAILED, why, ENABLE_HASH))
-                return
             self.add(
                 Item(
                     "broker",
@@ -157,6 +168,20 @@ class _Applying:
                     "check that it runs, its address, password and virtual host; apply again",
                 )
             )
+
+    async def _examined_hash(self) -> tuple[str, str] | None:
+        """Return what is wrong with the hash by which the broker spreads messages over partitions,
+        with its remedy; None if nothing is, or the site has no partitions.
+        """
+        if not has_partitions(self._mesh, self._declared.site):
+            return None
+        try:
+            found = await probe_hash(self._address, self._names.prefix)
+        except (AMQPException, OSError) as error:
+            if lacks_hash(error):
+                return NO_HASH, ENABLE_HASH
+            raise
+        return None if found == KNOWN_HASH else (OTHER_HASH, MEND_HASH)
 
     async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
         listed = await self._present(api)
@@ -189,6 +214,9 @@ class _Applying:
         """
         kept = []
         for change in partition_changes(self._mesh, self._declared.site, present):
+            if self._hash_fault:
+                kept.append(change)  # the fault is reported already
+                continue
             if sites := sites_with_slots(self._mesh, change.exchange):
                 why, mend = f"cut into several slots: {few(sites)}", OTHER_NAME
             else:

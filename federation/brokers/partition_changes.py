@@ -21,11 +21,6 @@ OTHER_NAME = (
     "of its identities is in other slots than the new partitions would be"
 )
 
-ENABLE_HASH = (
-    "rabbitmq-plugins enable rabbitmq_sharding, on each of its nodes; then apply again. RabbitMQ"
-    " 4.3 and later have them without a plugin"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:

@@ -22,6 +22,7 @@ from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.lock_holders import examine_lock_holders
 from isthmus.doctor.multicast import examine_group
 from isthmus.doctor.node import examine_links, examine_node
+from isthmus.doctor.partition_hash import examine_hash, examine_stability
 from isthmus.doctor.site_servers import examine_servers
 from isthmus.status import HELD, status_of
 
@@ -105,6 +106,10 @@ async def _broker_side(
         async with ManagementApi(management) as api:
             await examine_broker(api, book.mesh, found, now, believed_at, say)
             await examine_declared(api, book, site, found)
+            with contextlib.suppress(ManagementError):  # found before
+                await examine_stability(api, book, found)
+    if reached:
+        await examine_hash(book, site, found)
 
 
 async def _locks(book: AddressBook, site: str, owners: Mapping[int, str], found: Findings) -> None:

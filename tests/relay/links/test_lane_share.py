@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
 import pytest
 
 from federation.mesh import Link, Mesh
+from federation.partitions import lane_numbers, partition_lane
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Series
 from relay.links.forwarding import (
     WHOLE,
@@ -61,6 +63,27 @@ def test_each_lane_goes_over_its_own_strand_alone_and_none_goes_nowhere() -> Non
 def test_what_is_of_a_lane_that_the_file_has_not_goes_with_the_normal_one() -> None:
     assert carried_by(LANED, header(99)) == {""}
     assert carried_by(FEWER, header(2)) == {""}
+
+
+def test_partitions_go_with_their_lane() -> None:
+    numbers = {lane: partition_lane(lane, 3) for lane in (0, 1, 2)}
+    assert [carried_by(LANED, header(numbers[lane])) for lane in (0, 1, 2)] == [
+        {""},
+        {"urgent"},
+        {"bulk"},
+    ]
+
+
+def test_a_position_of_a_node_that_knew_no_partitions_is_reached_anew() -> None:
+    """Such a node has passed over partitions in this lane, and sent them with the normal one."""
+    seen = seen_with(forwarding_for(LANED, strands(LANED)["urgent"]))
+    position = LinkPosition(b"log", b"run", seen, None, (Sample(5.0, None),))
+    kept = json.loads(position.encode())
+    assert kept["lane"] == sorted(lane_numbers("urgent"))
+    kept["lane"] = 1
+    former = LinkPosition.decode(json.dumps(kept).encode(), 5.0)
+    assert former.seen.lanes == LaneShare(frozenset({1}))
+    assert former.seen.stranded_by(forwarding_for(LANED, strands(LANED)["urgent"]))
 
 
 def test_marks_go_with_the_normal_lane_and_canaries_over_every_strand() -> None:

@@ -154,6 +154,20 @@ def test_another_cluster_id_is_refused_by_the_site_itself_only() -> None:
     assert not why_refused(mesh(), other, "b")
 
 
+def test_other_partitions_are_refused_by_a_site_of_several_slots_only() -> None:
+    slots = FILE.replace("a: {}", "a: {slots: 2}")
+    cut = slots.replace("name: orders", "name: orders, partitions: 4")
+    refused = why_refused(mesh(slots), mesh(cut), "a")
+    assert "cuts orders into 4 partitions" in refused
+    assert "an exchange of another name" in refused
+    assert not why_refused(mesh(slots), mesh(cut), "b")
+    another = cut.replace("{name: orders", "{name: orders}, {name: more")
+    assert not why_refused(mesh(slots), mesh(another), "a")
+    elsewhere = "name: orders, from: [b], to: [c]"
+    only_others = mesh(slots.replace("name: orders", elsewhere))
+    assert not why_refused(only_others, mesh(cut.replace("name: orders", elsewhere)), "a")
+
+
 def test_a_site_that_is_gone_ends_and_says_whether_it_was_drained() -> None:
     smaller = mesh(
         FILE.replace("c: {}", "").replace("complete", "custom")

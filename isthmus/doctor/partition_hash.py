@@ -1,0 +1,74 @@
+"""Examination of the hash by which a site's broker spreads messages over partitions."""
+
+from __future__ import annotations
+
+import re
+
+from aio_pika.exceptions import AMQPException
+
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.credentials import PasswordMissing
+from federation.brokers.hash_probe import (
+    ENABLE_HASH,
+    KNOWN_HASH,
+    MEND_HASH,
+    NO_HASH,
+    OTHER_HASH,
+    PROBED_KEYS,
+    has_partitions,
+    lacks_hash,
+    probe_hash,
+)
+from federation.brokers.management import ManagementApi, ManagementError
+from federation.names import Names
+from isthmus.doctor.finding import Findings
+
+_SUBJECT = "partitions"
+_UNSTABLE_ON_KHEPRI = (4, 0), (4, 3)
+"""Releases, from the first until before the second, whose x-modulus-hash counts queues in an order
+that a restart may change where the broker keeps its metadata in Khepri."""
+_KHEPRI = "khepri_db"
+
+
+async def examine_hash(book: AddressBook, site: str, found: Findings) -> None:
+    """Examine the hash where exchanges of the site have partitions, by sending known keys through
+    queues of the probe's own.
+    """
+    if not has_partitions(book.mesh, site):
+        return
+    try:
+        digest = await probe_hash(book.administrator(site), Names(book.mesh.name).prefix)
+    except (AddressError, PasswordMissing, AMQPException, OSError) as error:
+        if isinstance(error, AMQPException | OSError) and lacks_hash(error):
+            found.fault(_SUBJECT, NO_HASH, ENABLE_HASH)
+        else:
+            found.unknown(_SUBJECT, f"the broker's hash could not be probed: {error}")
+        return
+    if digest != KNOWN_HASH:
+        found.fault(_SUBJECT, OTHER_HASH, MEND_HASH)
+    else:
+        found.ok(_SUBJECT, f"{PROBED_KEYS} known keys go to the partitions that others use")
+
+
+async def examine_stability(api: ManagementApi, book: AddressBook, found: Findings) -> None:
+    """Warn of a broker whose partitions of keys a restart may change; say nothing where its user
+    may not see what the broker keeps its metadata in.
+    """
+    if not has_partitions(book.mesh, found.site):
+        return
+    overview = await api.get("overview") or {}
+    release = tuple(map(int, re.findall(r"\d+", str(overview.get("rabbitmq_version", "")))[:2]))
+    first, end = _UNSTABLE_ON_KHEPRI
+    if not first <= release < end:
+        return
+    try:
+        flags = await api.get("feature-flags") or []
+    except ManagementError:
+        return
+    if any(flag["name"] == _KHEPRI and flag["state"] == "enabled" for flag in flags):
+        found.warn(
+            _SUBJECT,
+            "before 4.3 a broker with its metadata in Khepri may send keys to other partitions "
+            "after a restart",
+            "upgrade to RabbitMQ 4.3 before you rely on the order of a partitioned exchange",
+        )
