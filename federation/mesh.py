@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.lanes import NORMAL, NORMAL_NUMBER, Lane, RateSchedule
+from federation.partitions import partition_name
 from federation.slots import ONE_SLOT, SlotMap, SlotPair, slot_pairs
 
 RETENTION_MARGIN_S = 900.0
@@ -185,6 +186,11 @@ class Exchange:
         return site not in self.never_via and (
             self.destinations is None or site in self.destinations
         )
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        """Names of its partitions, in order; its own where it has no partitions."""
+        return tuple(partition_name(self.name, number) for number in range(self.partitions))
 
     @property
     def delivers_to(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from federation.partitions import partition_of
 from federation.wording import numbered
 from relay.batches.time_offsets import unpack_offsets
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome
@@ -113,17 +114,18 @@ class _OfDeliverer:
         search: LedgerSearch,
         dates: tuple[str, str],
         site: str,
-        exchange: str,
-        since_ms: int,
+        packed: Row,
     ) -> _OfDeliverer | None:
-        """Read the files of these dates, or return None if there are none. `since_ms`: time of the
-        message's packing.
+        """Read the files of these dates, or return None if there are none. `packed`: the origin's
+        row that packed the message.
         """
+        exchange, partition = packed["exchange"], partition_of(packed["lane"])
+        since_ms = milliseconds(packed["recorded"])
         # A site may be cut into other slots while a message is under way.
         maps = [
             mesh.sites[site].slots for mesh in search.revisions.latest_first() if site in mesh.sites
         ]
-        slots = [one.of(exchange) for one in maps] or [0]
+        slots = [one.of(exchange, partition) for one in maps] or [0]
         by_slot: dict[int, list[LedgerPath]] = {}
         for file in search.of_stage("delivered", dates=dates):
             if file.site == site and file.slot in slots:
@@ -131,7 +133,7 @@ class _OfDeliverer:
         if not by_slot:
             return None
         since = {
-            one.slots.of(exchange)
+            one.slots.of(exchange, partition)
             for one in search.revisions.slots_of(site)
             if one.to_ms is not None and one.to_ms > since_ms
         }
@@ -199,8 +201,7 @@ class Absence:
         """Return the reason for a site (by name). `row`: the origin's row that packed the
         message.
         """
-        since_ms = milliseconds(row["recorded"])
-        rows = _OfDeliverer.read(self._search, self._dates, site, row["exchange"], since_ms)
+        rows = _OfDeliverer.read(self._search, self._dates, site, row)
         if rows is None:
             return "was to have it, and has no ledger for this time: cannot be told"
         if rows.missing:

@@ -33,6 +33,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "brokers",
         "certificate_files | destinations | mesh_json | multicast | names | reachability",
         "mesh",
+        "partitions",
         "durable_file | lanes | signing_keys | slots",
         "wording",
     ),

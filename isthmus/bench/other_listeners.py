@@ -7,7 +7,7 @@ origins the broker hands them to every binding.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,9 @@ async def other_bindings(
                     found += [
                         OtherBinding(site, exchange, description)
                         for description in bindings_besides(
-                            declared, bindings, names.egress(exchange)
+                            declared,
+                            bindings,
+                            (names.egress(exchange), names.partitions(exchange)),
                         )
                     ]
         except ManagementError as error:
@@ -90,13 +92,13 @@ async def other_bindings(
 
 
 def bindings_besides(
-    declared: Mapping[str, Any], bindings: Sequence[Mapping[str, Any]], egress: str
+    declared: Mapping[str, Any], bindings: Sequence[Mapping[str, Any]], own: Collection[str]
 ) -> Iterator[str]:
-    """Describe the bindings of an exchange other than the mesh's egress queue."""
+    """Describe the bindings of an exchange other than those to the mesh's `own` objects."""
     keys: dict[tuple[str, str], list[str]] = {}
     for binding in bindings:
         kind, name = binding["destination_type"], binding["destination"]
-        if (kind, name) != ("queue", egress):
+        if name not in own:
             keys.setdefault((kind, name), []).append(binding["routing_key"])
     for (kind, name), bound in keys.items():
         by = ", ".join(repr(key) for key in bound[:_MOST_KEYS])

@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation.mesh import Mesh, Site
-from federation.partitions import partition_name
 from isthmus.completion import site_names
 from isthmus.display import table_of
 from isthmus.known.known_meshes import mesh_or_known
@@ -175,9 +174,9 @@ def _slots_of(mesh: Mesh, site: str, part: Mapping[str, Any]) -> list[dict[str, 
         {
             "slot": number,
             "exchanges": [
-                partition_name(name, n)
+                partition
                 for name, exchange in mesh.exchanges.items()
-                for n in range(exchange.partitions)
+                for n, partition in enumerate(exchange.partition_names)
                 if slots.of(name, n) == number
             ],
             "node": runs.get(number),

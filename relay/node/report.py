@@ -45,6 +45,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
     stages = node.stages
     if stages is not None:
         metrics = stages.packer.metrics
+        partitions = {name for one in node.mesh.exchanges.values() for name in one.partition_names}
         report |= {
             "packed": metrics.messages,
             "batches": metrics.batches,
@@ -55,7 +56,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
             "waiting_exchanges": {
                 name: why
                 for name, why in stages.packer.status.exchanges.items()
-                if name in node.mesh.exchanges
+                if name in partitions
             },
             "undelivered_messages": stages.undelivered.messages,
             "standing_flows": stages.deliverer.standing,

@@ -42,7 +42,7 @@ def bound(name: str, key: str, kind: str = "queue") -> dict[str, str]:
 
 
 def test_the_mesh_s_own_queues_are_no_other_listeners() -> None:
-    assert list(bindings_besides({}, [bound(EGRESS, "#")], EGRESS)) == []
+    assert list(bindings_besides({}, [bound(EGRESS, "#")], [EGRESS])) == []
 
 
 def test_each_other_one_is_said_with_its_keys() -> None:
@@ -54,7 +54,7 @@ def test_each_other_one_is_said_with_its_keys() -> None:
         bound(orders, "bench"),
     ]
     declared = {"arguments": {"alternate-exchange": "unrouted"}}
-    assert list(bindings_besides(declared, [bound(EGRESS, "#"), *bindings], EGRESS)) == [
+    assert list(bindings_besides(declared, [bound(EGRESS, "#"), *bindings], [EGRESS])) == [
         "queue billing, bound by 'order.#', 'bill.*'",
         "exchange audit, bound by ''",
         f"queue {orders}, bound by 'bench': another bench's; of one that was killed, it goes by "
