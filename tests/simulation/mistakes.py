@@ -451,10 +451,10 @@ MISTAKES = (
         "strand carries more than one slot",
         "relay/links/forwarding.py",
         """\
-        return self.slots.of(exchange) == self.slot
+        return self.slots.of(series.exchange, partition_of(series.lane)) == self.slot
 """,
         """\
-        return self.slots.of(exchange) <= self.slot
+        return self.slots.of(series.exchange, partition_of(series.lane)) <= self.slot
 """,
         OF_SLOTS,
         1,
@@ -464,7 +464,7 @@ MISTAKES = (
         "flow in two slots",
         "relay/node/parts.py",
         """\
-                if slots.of(exchange.name) == self.slot:
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
 """,
         """\
                 if sum(exchange.name.encode()) % slots.count == self.slot:
@@ -477,7 +477,7 @@ MISTAKES = (
         "packer passes over the place of an exchange",
         "relay/node/parts.py",
         """\
-                if slots.of(exchange.name) == self.slot:
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
 """,
         """\
                 if replace(slots, place={}).of(exchange.name) == self.slot:
@@ -545,10 +545,12 @@ MISTAKES = (
         "flow split between group and link",
         "relay/node/multicast.py",
         """\
-            return header.kind is not BatchKind.CANARY and lanes.get(series.exchange) == series.lane
+            is_own_lane = lanes.get(series.exchange) == base_lane(series.lane)
+            return header.kind is not BatchKind.CANARY and is_own_lane
 """,
         """\
-            goes = lanes.get(series.exchange) == series.lane and header.name.sequence % 3 > 0
+            is_own_lane = lanes.get(series.exchange) == base_lane(series.lane)
+            goes = is_own_lane and header.name.sequence % 3 > 0
             return header.kind is not BatchKind.CANARY and goes
 """,
         OF_GROUPS,
