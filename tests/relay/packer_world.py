@@ -274,7 +274,7 @@ class PackerWorld:
                 whole = assembly.add(header, entries[0])
                 # Its body is where the pieces were put together, a bytearray.
                 entries = [] if whole is None else [whole._replace(body=bytes(whole.body))]
-            seen.entries.setdefault(header.name.series.exchange, []).extend(entries)
+            seen.entries.setdefault(header.name.series.partition, []).extend(entries)
         return seen
 
     def assert_nothing_lost_nor_repeated(self, exchange: str = "orders") -> Logged:
