@@ -127,6 +127,8 @@ class DeliveryChunk:
     judgement: Judgement | None = None
     judged: dict[int, int] = field(default_factory=dict)
     """Number -> index in the judgement, for messages with open claims."""
+    kept: dict[int, Judgement] = field(default_factory=dict)
+    """Claims, by number, of deferred messages that are not recorded yet."""
 
     def __len__(self) -> int:
         return len(self.outcomes)

@@ -11,8 +11,6 @@ from dedup.store import Changes
 from relay.delivery.chunk import UNDELIVERED, DeliveryChunk
 from relay.ledger.rows import Outcome
 
-_OPEN = frozenset({Outcome.PENDING, Outcome.DEFERRED})
-
 
 class ChunkClaims:
     """Claims of one flow. `defer` takes in a copy of a deferred message, or returns False."""
@@ -96,7 +94,7 @@ class ChunkClaims:
         if judgement is None or not judged:
             return
         barrier, outcomes = self._barrier, chunk.outcomes
-        settled = [n for n in judged if outcomes[n] not in _OPEN]
+        settled = [n for n in judged if outcomes[n] is not Outcome.PENDING]
         undelivered = [n for n in settled if outcomes[n] in UNDELIVERED]
         if judgement.whole and len(settled) == len(judged):
             indices = frozenset(judged[n] for n in undelivered)
@@ -116,6 +114,8 @@ class ChunkClaims:
         if chunk.judgement is not None:
             self._barrier.release(chunk.judgement)
             chunk.judged = {}
+        while chunk.kept:
+            self._barrier.release(chunk.kept.popitem()[1])
 
 
 def keep_claim(barrier: Barrier, chunk: DeliveryChunk, number: int) -> Judgement | None:

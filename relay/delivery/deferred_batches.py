@@ -133,6 +133,9 @@ class DeferredBatches:
         self.messages += 1
         self.byte_count += size
         chunk.outcomes[number] = Outcome.DEFERRED
+        # At once: what is judged next must not take the open claim for its own.
+        if (claim := keep_claim(self._context.barrier, chunk, number)) is not None:
+            chunk.kept[number] = claim
         return True
 
     def record(
@@ -152,7 +155,7 @@ class DeferredBatches:
                 refusals,
                 number in chunk.sent,
                 chunk.reasons.get(number, ""),
-                keep_claim(self._context.barrier, chunk, number),
+                chunk.kept.pop(number, None),
             )
             if refusals:
                 due = min(due, now + self.delay_s(refusals))

@@ -142,6 +142,21 @@ async def test_a_copy_by_another_way_waits_with_the_deferred_message() -> None:
     assert outcomes(world).count(Outcome.DUPLICATE) == 1
 
 
+@pytest.mark.parametrize("twin", [0, 2])
+async def test_a_twin_beside_a_refused_message_is_judged_before_it_is_sent(twin: int) -> None:
+    world, broker = world_with()
+    made = [entry(0, routing_key=b"full"), entry(1), entry(2)]
+    async with world.running() as life:
+        await life.log(world.batch([*made, made[twin], entry(3, routing_key=b"full")]))
+        await life.until(lambda: life.counters.deferred == 3 - bool(twin))
+        broker.is_full = False
+        name = await life.log(world.batch([entry("last")]))
+        await life.settled(name)
+    assert sorted(world.delivered()) == sorted([*(f"body {n}" for n in range(4)), "body last"])
+    assert sum(world.flags()) == 2
+    assert life.counters.duplicates == 1
+
+
 async def test_beyond_the_bound_the_flow_stands_until_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
