@@ -14,13 +14,13 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dedup.barrier import Judgement
+from dedup.barrier import Judgement, Verdict
 from federation.mesh import OrderRule, RetryRule
 from relay.batches.batch import BatchName, Flow, Place
 from relay.delivery.chunk import DeliveryChunk, Part
 from relay.delivery.chunk_claims import keep_claim
 from relay.delivery.context import DeliveryContext
-from relay.delivery.part_builder import ReadBatch
+from relay.delivery.part_builder import PartBuilder, ReadBatch
 from relay.delivery.settlement import Point
 from relay.ledger.rows import Outcome
 from relay.log.open_gap import just_before
@@ -92,6 +92,7 @@ class DeferredBatches:
         """Signal, set when a batch has come, or another time is due."""
         self._flow = flow
         self._context = context
+        self._parts = PartBuilder(flow, context)
         self._batches: dict[BatchName, WaitingBatch] = {}
         """Batches by each of their names; of one flow, so mostly in the order of the log."""
         self._unmet = context.deferred.setdefault(flow, {})
@@ -201,10 +202,20 @@ class DeferredBatches:
                 _, key, properties, body, *_ = read.opened.entry(number)
                 size = len(key) + len(properties) + len(body)
                 reason = "refused before the node started" if refusals else ""
-                batch.messages[number] = DeferredMessage(size, refusals, was_sent, reason)
+                claim = self._claim(read, number)
+                batch.messages[number] = DeferredMessage(size, refusals, was_sent, reason, claim)
                 self.messages += 1
                 self.byte_count += size
         self._add(batch)
+
+    def _claim(self, read: ReadBatch, number: int) -> Judgement | None:
+        """Claim a message, before a copy behind is judged. None if another delivery has a copy in
+        hand, or a copy is delivered.
+        """
+        barrier, one = self._context.barrier, DeliveryChunk()
+        self._parts.append(one, read, number, number + 1)
+        judgement = barrier.judge(self, one.keys, one.hashes, one.places)
+        return barrier.keep(judgement, 0) if judgement.verdicts[0] <= Verdict.CONFLICT else None
 
     def met_again(self, name: BatchName, before: Place | None) -> None:
         """Note where a batch stands that was read again: the log may have lost it in between."""

@@ -9,24 +9,31 @@ import pytest
 from federation.mesh import Exchange, Mesh, OrderRule
 from relay.batches.batch import Entry
 from relay.delivery import deferred_batches
+from relay.delivery.deferred_batches import WaitingBatch
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker
+from relay.delivery.part_builder import ReadBatch
+from relay.delivery.redelivery import Redelivery
 from relay.ledger.rows import OUTCOME_MASK, REDELIVERED, Outcome
 from relay.state.node_state import NodeState
+from relay.waiters import Signal
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 
 PATIENT = replace(FAST, max_attempts=10**6)
 
 
 class KeyedBroker(MemoryBroker):
-    """Broker with a full queue behind the routing key `full`."""
+    """Broker with a full queue behind the routing key `full`, and behind `both` this queue and one
+    that takes the message.
+    """
 
     is_full = True
 
     def take(self, exchange: str, message: Outgoing) -> Answer:
         if message.routing_key == b"full" and self.is_full:
             return Answer.REFUSED
-        return super().take(exchange, message)
+        answer = super().take(exchange, message)
+        return Answer.REFUSED if message.routing_key == b"both" and self.is_full else answer
 
 
 def best_effort(**changes: object) -> Mesh:
@@ -140,6 +147,35 @@ async def test_a_copy_by_another_way_waits_with_the_deferred_message() -> None:
         await life.until(lambda: life.counters.duplicates == 1)
     assert sorted(world.delivered()) == ["body 1", "body after"]
     assert outcomes(world).count(Outcome.DUPLICATE) == 1
+
+
+async def test_after_a_restart_a_copy_waits_before_the_deferred_message_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, broker = world_with()
+    refused, may_be_read, read = entry(1, routing_key=b"both"), Signal(), Redelivery._read
+    life = Life(world)
+    await life.start()
+    await life.log(world.batch([refused]))
+    await life.until(lambda: life.counters.deferred == 1)
+    await life.kill()
+    tried = len(world.delivered())
+
+    async def read_late(self: Redelivery, batch: WaitingBatch) -> ReadBatch | None:
+        await may_be_read.wait()
+        return await read(self, batch)
+
+    monkeypatch.setattr(Redelivery, "_read", read_late)
+    async with world.running() as life:
+        await life.log(world.batch([refused]))
+        await life.until(lambda: life.counters.deferred == 1)
+        sent_meanwhile = len(world.delivered()) - tried
+        broker.is_full = False
+        may_be_read.set()
+        await life.settled(await life.log(world.batch([entry("last")])))
+    assert sent_meanwhile == 0
+    assert world.delivered() == ["body 1"] * (tried + 1) + ["body last"]
+    assert world.flags() == [False] + [True] * tried + [False]
 
 
 @pytest.mark.parametrize("twin", [0, 2])
