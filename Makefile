@@ -98,6 +98,9 @@ group-tools: network-tools
 # release should change.
 test-long: setup-audit test-tools client-tools chroot cluster-parts network-tools
 	@ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || scripts/install-packages.sh libfaketime
+ifndef RABBITMQ
+	$(MAKE) chroot RABBITMQ=4.3
+endif
 	$(PYTEST) -m "long$(if $(BROKER), or any_release)"
 ifndef RABBITMQ
 	$(MAKE) test test-slow RABBITMQ=4.0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import statistics
@@ -148,8 +149,12 @@ async def site_servers(folder: Path, members: int) -> AsyncIterator[dict[str, An
 
 
 @asynccontextmanager
-async def load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator[None]:
-    """Publish `rate` messages a second at the other site, and consume them at SITE."""
+async def load(
+    brokers: Brokers, rate: int, arrivals: Arrivals, keys: int = 1
+) -> AsyncIterator[None]:
+    """Publish `rate` messages a second, of so many routing keys, at the other site, and consume
+    them at SITE.
+    """
     async with AsyncExitStack() as connections:
 
         async def connected(site: str) -> Connection:
@@ -169,7 +174,7 @@ async def load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator
         await consumer.start(prefetch=2000)
         publisher = Publisher(await (await connected("site0")).channel())
         await publisher.start()
-        publishing = asyncio.create_task(_publish(publisher, rate))
+        publishing = asyncio.create_task(_publish(publisher, rate, keys))
         try:
             yield
         finally:
@@ -178,12 +183,15 @@ async def load(brokers: Brokers, rate: int, arrivals: Arrivals) -> AsyncIterator
                 await publishing
 
 
-async def _publish(publisher: Publisher, rate: int) -> None:
+async def _publish(publisher: Publisher, rate: int, keys: int) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time()
+    numbers = itertools.cycle(range(keys))
     while True:
         body = _TIME.pack(loop.time()) + os.urandom(120)
-        publisher.publish_many([("orders", b"k", NONE_PRESENT, body)] * _GROUP)
+        publisher.publish_many(
+            [("orders", b"k%d" % next(numbers), NONE_PRESENT, body) for _ in range(_GROUP)]
+        )
         await publisher.drain()
         due += _GROUP / rate
         await asyncio.sleep(max(0.0, due - loop.time()))

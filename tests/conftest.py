@@ -128,7 +128,9 @@ LocalBrokerFactory = Callable[..., Awaitable[LocalBroker]]
 async def local_broker_factory(
     rabbitmq: RabbitMQInstallation, tmp_path: Path
 ) -> AsyncIterator[LocalBrokerFactory]:
-    """Call with (name, vhosts=, users=, start=True) for a broker that this test may kill."""
+    """Call with (name, vhosts=, users=, start=True, installation=) for a broker that this test may
+    kill; without an installation it is of the release that all tests run.
+    """
     made: list[LocalBroker] = []
 
     async def make(
@@ -137,9 +139,10 @@ async def local_broker_factory(
         vhosts: tuple[str, ...] = ("/",),
         users: tuple[BrokerUser, ...] = (),
         start: bool = True,
+        installation: RabbitMQInstallation = rabbitmq,
     ) -> LocalBroker:
         folder = tmp_path / f"broker{len(made)}"
-        broker = local_broker(rabbitmq, folder, name, vhosts=vhosts, users=users)
+        broker = local_broker(installation, folder, name, vhosts=vhosts, users=users)
         made.append(broker)
         if start:
             await broker.start(deadline_s=START_WITHIN_S)

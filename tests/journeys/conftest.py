@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.conftest import LocalBrokerFactory, VhostFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import ANONYMOUS, NAMED, Load
@@ -25,11 +26,12 @@ LoadedMeshFactory = Callable[..., Awaitable[tuple[LiveMesh, Load]]]
 async def live_mesh(
     tmp_path: Path, vhost_factory: VhostFactory, local_broker_factory: LocalBrokerFactory
 ) -> AsyncIterator[MeshFactory]:
-    """Call with (*sites, own=, wan=, **document) for a mesh that is applied; `.start()` runs its
-    nodes.
+    """Call with (*sites, own=, releases=, wan=, **document) for a mesh that is applied; `.start()`
+    runs its nodes.
 
-    The sites in `own` have a broker each that the test may kill; the others share one. `wan`:
-    (sender, receiver) of the links that go over the WAN proxy; see `LiveMesh.lines`.
+    The sites in `own` have a broker each that the test may kill, those in `releases` of another
+    installation; the others share one. `wan`: (sender, receiver) of the links that go over the WAN
+    proxy; see `LiveMesh.lines`.
     """
     made: list[LiveMesh] = []
     async with WanProxy(seed=1) as proxy:
@@ -37,10 +39,14 @@ async def live_mesh(
         async def make(
             *sites: str,
             own: tuple[str, ...] = (),
+            releases: Mapping[str, RabbitMQInstallation] | None = None,
             wan: Mapping[tuple[str, str], LineCondition] | None = None,
             **document: Any,
         ) -> LiveMesh:
-            started = await asyncio.gather(*map(local_broker_factory, own))
+            other = {site: {"installation": one} for site, one in (releases or {}).items()}
+            started = await asyncio.gather(
+                *(local_broker_factory(site, **other.get(site, {})) for site in own)
+            )
             brokers = dict(zip(own, started, strict=True))
             vhosts: dict[str, Vhost] = {}
             for site in sites:

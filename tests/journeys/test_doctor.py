@@ -36,6 +36,7 @@ async def mesh(
     exchanges = [
         {"name": "orders", "keys": ["order.#"], **between},
         {"name": "news", "type": "fanout", **between},
+        {"name": "ticks", "partitions": 2, **between},
     ]
     links = [{"from": a, "to": b} for a in SITES for b in SITES if a != b]
     async with running_mesh(
@@ -62,7 +63,7 @@ async def test_a_mesh_that_is_well_has_no_finding(mesh: LiveMesh) -> None:
     assert not_well(findings) == []
     assert {one.subject for one in findings if one.site == "paris"} >= {
         *("broker", "log", "link paris-tokyo", "version", "disk", "retention", "clock"),
-        *("declared", "node"),
+        *("declared", "node", "partitions"),
     }
 
 

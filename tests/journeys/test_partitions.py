@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from federation.names import Names
 from federation.partitions import partition_of
+from isthmus.brokers.installation import RabbitMQInstallation, find_installation
 from relay.batches.format import decode_entries, read_header
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from simulation.invariants import Arrived, check_site
@@ -16,10 +21,15 @@ from tests.journeys.application import at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSource
+from tests.live_brokers import START_WITHIN_S
+from tests.waiting import until
 
 SITES = ("paris", "tokyo", "lima")
 PARTITIONS = 4
 KEYS = 40
+MANY, MANY_KEYS = 100_000, 1_000
+NEWER = Path(".rabbitmq/4.3")
+"""RabbitMQ beside the one that all tests run; `make test-long` makes the chroot."""
 PARTITIONED: dict[str, Any] = {
     "topology": {"ring": {"both": True}},
     "exchanges": [{"name": "orders", "partitions": PARTITIONS}],
@@ -31,6 +41,7 @@ def key_of(number: int, keys: int = KEYS) -> bytes:
     return b"order.%d" % (number % keys)
 
 
+@pytest.mark.slow
 async def test_each_key_is_in_one_partition_and_in_order_although_nodes_are_killed(
     live_mesh: MeshFactory,
 ) -> None:
@@ -56,6 +67,50 @@ async def test_each_key_is_in_one_partition_and_in_order_although_nodes_are_kill
     assert len(in_log) == KEYS
     assert {len(partitions) for partitions in in_log.values()} == {1}
     assert {number for partitions in in_log.values() for number in partitions} == {0, 1, 2, 3}
+
+
+@pytest.mark.long
+async def test_keys_keep_their_partitions_over_brokers_of_two_releases_and_their_restarts(
+    live_mesh: MeshFactory, rabbitmq: RabbitMQInstallation
+) -> None:
+    other = find_installation(None if rabbitmq.chroot else NEWER)
+    assert other.release != rabbitmq.release
+    own = ("paris", "tokyo")
+    mesh = await live_mesh(*SITES, own=own, releases={"tokyo": other}, **PARTITIONED)
+    await mesh.listen(at_once=False)
+    mesh.start_each()
+    await mesh.running()
+    for site in own:
+        key = partial(key_of, keys=MANY_KEYS)
+        mesh.sources[site] = TrafficSource(mesh.broker(site), mesh.cluster(site), "orders", key)
+    publishing = asyncio.gather(
+        *(
+            mesh.sources[site].publish(MANY // 2, per_second=700, again_after_failure=True)
+            for site in own
+        )
+    )
+
+    def published(share: float) -> bool:
+        return min(len(mesh.sources[site].confirmed) for site in own) >= share * MANY / 2
+
+    for number, victim in enumerate((*own, *own)):
+        await until(partial(published, 0.2 * number + 0.1), mesh.logs, 300)
+        if number < len(own):
+            mesh.kill(victim)
+            mesh.start([victim])
+        else:
+            await mesh.vhosts[victim].broker.stop()
+            await mesh.vhosts[victim].broker.start(deadline_s=START_WITHIN_S)
+        await mesh.running()
+    await publishing
+    for sink in mesh.sinks.values():
+        sink.resume()
+    await mesh.arrived(within_s=300)
+    check_by_key(mesh, MANY_KEYS)
+    for site, slots in (("lima", 1), ("tokyo", 2)):
+        in_logs = await partitions_of_keys(mesh, site, slots)
+        assert len(in_logs) == MANY_KEYS
+        assert {len(partitions) for partitions in in_logs.values()} == {1}
 
 
 async def test_identities_that_two_sites_publish_arrive_once(live_mesh: MeshFactory) -> None:
@@ -104,13 +159,22 @@ def check_by_key(mesh: LiveMesh, keys: int) -> None:
         check_site(sink.site, arrived, published)
 
 
-async def partitions_of_keys(mesh: LiveMesh, site: str) -> dict[bytes, set[int]]:
-    """Return the partitions that the batches of each key are in, as a site's log has them."""
-    names = Names(mesh.mesh.name)
+async def partitions_of_keys(mesh: LiveMesh, site: str, slots: int = 1) -> dict[bytes, set[int]]:
+    """Return the partitions that the batches of each key are in, as a site's logs have them."""
+    found: dict[bytes, set[int]] = defaultdict(set)
+    for slot in range(slots):
+        for key, partition in await partitions_in_log(mesh, site, slot):
+            found[key].add(partition)
+    return found
+
+
+async def partitions_in_log(mesh: LiveMesh, site: str, slot: int) -> set[tuple[bytes, int]]:
+    """Return the key and the partition of each message in the log of a slot."""
+    names = Names(mesh.mesh.name, slot)
     log = await open_rabbit_log(
         mesh.book.stream(site), names.log, mark_name=names.deliverer_mark, name="a test"
     )
-    found: dict[bytes, set[int]] = defaultdict(set)
+    found: set[tuple[bytes, int]] = set()
     last = await log.end()
     cursor = await log.read(0)
     try:
@@ -123,7 +187,7 @@ async def partitions_of_keys(mesh: LiveMesh, site: str) -> dict[bytes, set[int]]
                 if record.data:
                     lane = read_header(record.data).name.series.lane
                     for entry in decode_entries(record.data):
-                        found[bytes(entry.routing_key)].add(partition_of(lane))
+                        found.add((bytes(entry.routing_key), partition_of(lane)))
     finally:
         await cursor.close()
         await log.close()
