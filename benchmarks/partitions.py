@@ -19,6 +19,7 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from benchmarks.compare.usage import tree_cpu_s
 from benchmarks.compare.way import Lines
 from benchmarks.takeover import NODES, SITE, Arrivals, load, run, site_servers
 from isthmus.brokers.installation import RabbitMQInstallation, find_installation
-from relay.bulk_amqp import Publisher, connect
+from relay.bulk_amqp import Publication, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 
 PARTITIONS = 4
@@ -40,6 +41,8 @@ PUBLISHED = 20_000
 WARM_S = 5.0
 MEASURED_S = 15.0
 _GROUP = 500
+_GROUPS_AHEAD = 4
+"""Groups of messages that wait for their confirms, as with publishers at their limit."""
 PLAIN, CUT = "one queue", f"{PARTITIONS} partitions"
 ONE, TWO = f"{PLAIN}, one node", f"{CUT}, two nodes"
 
@@ -75,14 +78,17 @@ async def _publisher_rates(
 async def _published(publisher: Publisher, exchange: str) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
+    unconfirmed: deque[Publication] = deque()
     for first in range(0, PUBLISHED, _GROUP):
-        publisher.publish_many(
-            [
-                (exchange, b"key.%d" % (number % KEYS), NONE_PRESENT, bytes(128))
-                for number in range(first, first + _GROUP)
-            ]
-        )
-        await publisher.drain()
+        if len(unconfirmed) == _GROUPS_AHEAD:
+            await publisher.wait(unconfirmed.popleft())
+        messages = [
+            (exchange, b"key.%d" % (number % KEYS), NONE_PRESENT, bytes(128))
+            for number in range(first, first + _GROUP)
+        ]
+        unconfirmed.append(publisher.publish_many(messages))
+    for publication in unconfirmed:
+        await publisher.wait(publication)
     return PUBLISHED / (loop.time() - began)
 
 
