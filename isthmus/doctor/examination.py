@@ -22,7 +22,7 @@ from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.lock_holders import examine_lock_holders
 from isthmus.doctor.multicast import examine_group
 from isthmus.doctor.node import examine_links, examine_node
-from isthmus.doctor.partition_hash import examine_hash, examine_stability
+from isthmus.doctor.partition_hash import examine_hash, examine_spreading
 from isthmus.doctor.site_servers import examine_servers
 from isthmus.status import HELD, status_of
 
@@ -107,7 +107,7 @@ async def _broker_side(
             await examine_broker(api, book.mesh, found, now, believed_at, say)
             await examine_declared(api, book, site, found)
             with contextlib.suppress(ManagementError):  # found before
-                await examine_stability(api, book, found)
+                await examine_spreading(api, book, found)
     if reached:
         await examine_hash(book, site, found)
 

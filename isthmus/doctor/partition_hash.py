@@ -20,6 +20,7 @@ from federation.brokers.hash_probe import (
     probe_hash,
 )
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.doctor.finding import Findings
 
@@ -50,12 +51,39 @@ async def examine_hash(book: AddressBook, site: str, found: Findings) -> None:
         found.ok(_SUBJECT, f"{PROBED_KEYS} known keys go to the partitions that others use")
 
 
-async def examine_stability(api: ManagementApi, book: AddressBook, found: Findings) -> None:
-    """Warn of a broker whose partitions of keys a restart may change; say nothing where its user
-    may not see what the broker keeps its metadata in.
+async def examine_spreading(api: ManagementApi, book: AddressBook, found: Findings) -> None:
+    """Look for what changes, or may change, the partitions of keys: queues of others, and a restart
+    of the broker. Raises ManagementError.
     """
     if not has_partitions(book.mesh, found.site):
         return
+    await _others(api, book.mesh, found)
+    await _stability(api, found)
+
+
+async def _others(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    names = Names(mesh.name)
+    own = {
+        (names.partitions(exchange.name), queue)
+        for exchange in mesh.exchanges.values()
+        for queue in names.egress_queues(exchange)
+    }
+    for binding in await api.get("bindings", api.vhost) or []:
+        ends = binding["source"], binding["destination"]
+        if ends[0].startswith(names.partitions_prefix) and ends not in own:
+            found.fault(
+                _SUBJECT,
+                f"{binding['destination_type']} {ends[1]} is bound to {ends[0]}, which changes the "
+                "partitions of keys and takes messages away",
+                "unbind it, and bind it to the exchange of the mesh instead; after a change of "
+                "`partitions`, run `isthmus apply`",
+            )
+
+
+async def _stability(api: ManagementApi, found: Findings) -> None:
+    """Warn of a broker whose restart may change the partitions of keys; say nothing where its user
+    may not see what the broker keeps its metadata in.
+    """
     overview = await api.get("overview") or {}
     release = tuple(map(int, re.findall(r"\d+", str(overview.get("rabbitmq_version", "")))[:2]))
     first, end = _UNSTABLE_ON_KHEPRI

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import load_or_make
 from federation.brokers.hash_probe import KNOWN_HASH
 from federation.brokers.management import ManagementError
+from federation.names import Names
 from isthmus.doctor import partition_hash
 from isthmus.doctor.finding import Finding, Findings, Grade
-from isthmus.doctor.partition_hash import examine_hash, examine_stability
+from isthmus.doctor.partition_hash import examine_hash, examine_spreading
 from tests.federation.meshes import TRIANGLE, mesh_of
 
 CUT = TRIANGLE.replace('keys: ["order.#"]', "partitions: 4")
@@ -27,10 +29,19 @@ def book(text: str, folder: Any) -> AddressBook:
 class Api:
     """Management API of a broker of this release, with or without Khepri."""
 
-    def __init__(self, version: str, khepri: str | None) -> None:
+    def __init__(
+        self, version: str, khepri: str | None, bindings: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self.version, self.khepri = version, khepri
+        self.bindings = [
+            {"source": source, "destination": queue, "destination_type": "queue"}
+            for source, queue in bindings
+        ]
+        self.vhost = "/"
 
     async def get(self, *path: str) -> Any:
+        if path == ("bindings", "/"):
+            return self.bindings
         if path == ("overview",):
             return {"rabbitmq_version": self.version}
         if self.khepri is None:
@@ -38,9 +49,9 @@ class Api:
         return [{"name": "khepri_db", "state": self.khepri}]
 
 
-def stability(text: str, api: Api, folder: Any) -> list[Finding]:
+def spreading(text: str, api: Api, folder: Any) -> list[Finding]:
     found = Findings("paris")
-    asyncio.run(examine_stability(api, book(text, folder), found))  # type: ignore[arg-type]
+    asyncio.run(examine_spreading(api, book(text, folder), found))  # type: ignore[arg-type]
     return found.all
 
 
@@ -58,9 +69,19 @@ def stability(text: str, api: Api, folder: Any) -> list[Finding]:
 def test_a_broker_whose_restart_may_move_keys_is_warned_of(
     version: str, khepri: str | None, warned: bool, tmp_path: Any
 ) -> None:
-    findings = stability(CUT, Api(version, khepri), tmp_path)
+    findings = spreading(CUT, Api(version, khepri), tmp_path)
     assert [one.grade for one in findings] == [Grade.WARNING] * warned
-    assert not stability(TRIANGLE, Api(version, khepri), tmp_path)
+    assert not spreading(TRIANGLE, Api(version, khepri), tmp_path)
+
+
+def test_a_queue_of_others_among_the_partitions_is_a_fault(tmp_path: Any) -> None:
+    names = Names("acme")
+    spread = names.partitions("orders")
+    own = [(spread, names.egress("orders", number)) for number in range(4)]
+    assert not spreading(CUT, Api("3.10.8", "disabled", [*own, ("orders", "app")]), tmp_path)
+    (one,) = spreading(CUT, Api("3.10.8", "disabled", [*own, (spread, "app")]), tmp_path)
+    assert (one.subject, one.grade) == ("partitions", Grade.FAULT)
+    assert f"queue app is bound to {spread}" in one.said
 
 
 @pytest.mark.parametrize(
