@@ -142,15 +142,16 @@ def why_refused(now: Mesh, new: Mesh, site: str) -> str:
             f"the file cuts {site} into other slots than its logs and states are of: put `slots` "
             "and `place` of the site back"
         )
-    if here is not None and not here.slots.is_whole:
-        return _other_partitions(now, new, site)
-    return ""
+    return why_not_cut(now, new, site)
 
 
-def _other_partitions(now: Mesh, new: Mesh, site: str) -> str:
-    """Return why a site of several slots cannot take up the mesh for its partitions, if it cannot:
-    the memory of identities shows no keys, so nobody knows which of it goes to which slot.
+def why_not_cut(now: Mesh, new: Mesh, site: str) -> str:
+    """Return why a site of several slots cannot cut exchanges into other partitions; empty if it
+    cuts none. The memory of identities shows no keys, so nobody knows which of it goes to which
+    slot.
     """
+    if any(site not in mesh.sites or mesh.sites[site].slots.is_whole for mesh in (now, new)):
+        return ""
     for name, exchange in new.exchanges.items():
         former = now.exchanges.get(name)
         if former is None or former.partitions == exchange.partitions:

@@ -35,7 +35,7 @@ from relay.node.bad_records import BadRecords
 from relay.node.bindings import check_versions
 from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers, holder_of
 from relay.node.machine import HeldState, Machine, this_machine
-from relay.node.mesh_watch import why_over, why_refused
+from relay.node.mesh_watch import why_not_cut, why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker, signer_of
 from relay.node.shared_files import SharedFiles
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STANDBY, STATE, slot_folder
@@ -321,6 +321,9 @@ class SiteNode:
             self.holds.look()
             self._revisions.load()
         self._began_quiesced = state.is_quiesced and self.holds.present.quiescing
+        last = self._revisions.latest()
+        if last is not None and (why := why_not_cut(last, self.mesh, self.site)):
+            raise NodeStopped(why)
         self.watch.begin()
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])

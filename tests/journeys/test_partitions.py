@@ -135,6 +135,26 @@ async def test_identities_that_two_sites_publish_arrive_once(live_mesh: MeshFact
     assert sorted(bodies) == sorted([*both, *[b"last"] * 2 * KEYS])
 
 
+@pytest.mark.slow
+async def test_a_node_of_several_slots_takes_up_other_partitions_neither_running_nor_as_it_starts(
+    live_mesh: MeshFactory,
+) -> None:
+    sites: dict[str, Any] = {"paris": {"slots": 2}, "tokyo": {}}
+    mesh = await live_mesh(*sites, topology="complete", sites=sites)
+    mesh.start_each()
+    await mesh.running()
+    mesh.document["exchanges"] = [{"name": "orders", "partitions": 2}]
+    mesh.write()
+    await mesh.until_told(
+        lambda told: "into 2 partitions" in told["sites"]["paris"]["file_problem"],
+        "the running node refuses other partitions",
+    )
+    assert mesh.stop("paris") == 0
+    mesh.start(["paris"])
+    assert await mesh.dies("paris") == 3
+    assert "an exchange of another name" in mesh.logs()
+
+
 def check_by_key(mesh: LiveMesh, keys: int) -> None:
     """Raise InvariantBroken unless every site got each message once, those of a key in order."""
 
