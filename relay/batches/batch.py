@@ -40,6 +40,11 @@ class Flow(NamedTuple):
     exchange: str
     lane: int
 
+    @property
+    def partition(self) -> str:
+        """Name of the exchange's partition, whatever the lane."""
+        return partition_name(self.exchange, partition_of(self.lane))
+
 
 class Series(NamedTuple):
     """A batch's name without its sequence, which is dense inside a series.
@@ -61,7 +66,7 @@ class Series(NamedTuple):
     @property
     def partition(self) -> str:
         """Name of the exchange's partition, whatever the lane."""
-        return partition_name(self.exchange, partition_of(self.lane))
+        return self.flow.partition
 
 
 class BatchName(NamedTuple):

@@ -120,7 +120,7 @@ class Deliverer:
     def standing(self) -> dict[str, str]:
         """Flows that stand at present, and why."""
         return {
-            f"{flow.origin}/{flow.exchange}": delivery.waiting
+            f"{flow.origin}/{flow.partition}": delivery.waiting
             for flow, delivery in self._flows.items()
             if delivery.waiting
         }
@@ -129,7 +129,7 @@ class Deliverer:
     def deferring(self) -> dict[str, str]:
         """Flows with deferred messages, and how many of these wait for what."""
         return {
-            f"{flow.origin}/{flow.exchange}": f"{deferred.messages} messages: {deferred.reason}"
+            f"{flow.origin}/{flow.partition}": f"{deferred.messages} messages: {deferred.reason}"
             for flow, delivery in self._flows.items()
             if (deferred := delivery.deferred).messages
         }
