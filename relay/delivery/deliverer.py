@@ -42,14 +42,17 @@ class DeliveryConnection:
         stopping: Signal,
         random: Callable[[], float],
         settle_s: float,
+        *,
+        was_answered: bool = False,
     ) -> None:
         """Hold a new lock for `settle_s` before the first publish: by then the broker has handled
-        everything that the former holder sent.
+        everything that the former holder sent. Not the first lock, if all of that `was_answered`.
         """
         self._open_exchange = open_exchange
         self._stopping = stopping
         self._random = random
         self._settle_s = settle_s
+        self._first_settle_s = 0.0 if was_answered else settle_s
         self._present: LocalExchange | None = None
         self._changed = Signal()
         self.reason = "connecting"
@@ -64,6 +67,12 @@ class DeliveryConnection:
         present = self._present
         return None if present is None or present.closed.done() else present
 
+    @property
+    def is_answered(self) -> bool:
+        """True if the connection is open and the broker has answered all that was published."""
+        opened = self.open_exchange()
+        return opened is not None and opened.is_answered
+
     async def exchange(self) -> LocalExchange | None:
         """Return the open connection after waiting for one, or None when the node stops first."""
         while self._present is None or self._present.closed.done():
@@ -75,7 +84,7 @@ class DeliveryConnection:
 
     async def keep(self) -> None:
         """Connect, and again whenever the connection goes, until cancelled."""
-        failures = 0
+        failures, settle_s = 0, self._first_settle_s
         while True:
             try:
                 opened = await self._open_exchange()
@@ -85,7 +94,8 @@ class DeliveryConnection:
                 failures += 1
                 continue
             try:
-                await asyncio.wait({opened.closed}, timeout=self._settle_s)
+                await asyncio.wait({opened.closed}, timeout=settle_s)
+                settle_s = self._settle_s
                 if not opened.closed.done():
                     failures = 0
                     self._present, self.reason = opened, ""
@@ -153,6 +163,11 @@ class Deliverer:
         for delivery in self._flows.values():
             if delivery.gap == gap:
                 delivery.go_on()
+
+    @property
+    def is_answered(self) -> bool:
+        """True if nothing that was published can arrive later."""
+        return self._connection.is_answered
 
     async def keep_connected(self) -> None:
         """Keep the connection to the site's broker, with the deliverer's lock, until cancelled."""

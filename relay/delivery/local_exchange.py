@@ -92,6 +92,11 @@ class LocalExchange(Protocol):
         """True while the broker takes no publishes (`connection.blocked`)."""
         ...
 
+    @property
+    def is_answered(self) -> bool:
+        """True if the broker has answered every publish so far, so that none can arrive later."""
+        ...
+
     async def publish(
         self,
         exchange: str,

@@ -76,10 +76,15 @@ class MemoryExchange:
         self.blocked = False
         self._is_proven = False
         """True once an answer has come: then the user may write here."""
+        self._unanswered = 0
 
     @property
     def closed(self) -> asyncio.Future[str]:
         return self._closed
+
+    @property
+    def is_answered(self) -> bool:
+        return not self._unanswered
 
     async def publish(
         self,
@@ -120,6 +125,7 @@ class MemoryExchange:
 
     def _take(self, exchange: str, messages: Sequence[Outgoing]) -> list[Answer]:
         answers = []
+        self._unanswered += 1
         for message in messages:
             answers.append(self._broker.take(exchange, message))
             if self._closed.done():  # at this very message: the rest stays unsent
@@ -141,6 +147,7 @@ class MemoryExchange:
         if self._closed.done():
             return [Answer.UNKNOWN] * len(messages)
         self._is_proven = True
+        self._unanswered -= 1
         return answers
 
     def break_off(self, reason: str) -> None:

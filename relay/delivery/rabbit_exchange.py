@@ -72,6 +72,8 @@ class RabbitExchange:
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._opened: dict[str, _Opened] = {}
         self._opening: dict[str, asyncio.Lock] = {}
+        self._unanswered = 0
+        """Publications without an answer to each of their messages."""
         self._watch = asyncio.create_task(self._wait_closed(), name="local exchange: watch")
 
     @property
@@ -81,6 +83,10 @@ class RabbitExchange:
     @property
     def blocked(self) -> bool:
         return self._connection.blocked is not None
+
+    @property
+    def is_answered(self) -> bool:
+        return not self._unanswered
 
     async def publish(
         self,
@@ -133,6 +139,7 @@ class RabbitExchange:
             # A process that was stopped for long gets here before learning of the loss.
             self._connection.abort("the deliverer's lease is over")
         publication = _publish(opened.publisher, exchange, messages)
+        self._unanswered += 1
         opened.publications += 1
         crash_points.reach("delivery.sent")
         return publication
@@ -178,6 +185,8 @@ class RabbitExchange:
             if _no_right(opened, len(outcome.unknown) == len(messages)):
                 raise ExchangeRefused(exchange)
             opened.is_proven = opened.is_proven or not outcome.unknown
+        if not outcome.unknown:
+            self._unanswered -= 1
         answers = [Answer.CONFIRMED] * len(messages)
         most_bytes = most_body_bytes(publisher.channel.close_reason)
         for sequence in outcome.returned:

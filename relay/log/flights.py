@@ -7,6 +7,7 @@ is in doubt until the log is read back.
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch
@@ -15,6 +16,9 @@ from relay.log.knowledge import LogKnowledge
 from relay.log.run import Appended, LogSettings
 from relay.log.site_log import LogClosed, LogRefused, SiteLog, SiteLogError
 from relay.tracing.batch_trace import BatchTrace
+
+LAST_BYTES_S = 1.0
+"""Time within which a broker handles what a connection that is gone has left in its socket."""
 
 
 class _Flight:
@@ -59,16 +63,24 @@ class Flights:
         self._queue: list[_Flight] = []
         self._flying: dict[BatchName, _Flight] = {}
         self._flush_scheduled = False
+        self._began_at = -math.inf
+        self.ended_answered = False
+        """True if nothing can come into the log any more once the last connection has ended: the
+        log had answered all, and what an earlier connection left had its time to come."""
 
     def begin(self, log: SiteLog) -> None:
         """Append over this connection, which was checked."""
         self._log = log
+        self._began_at = asyncio.get_running_loop().time()
+        self.ended_answered = False
 
     def end(self, reason: str) -> None:
         """Note that the connection is gone. Batches not handed to it fail at once, the rest as it
         reports.
         """
         self._log, self._why_not = None, reason
+        age_s = asyncio.get_running_loop().time() - self._began_at
+        self.ended_answered = not self._flying and age_s >= LAST_BYTES_S
         queue, self._queue = self._queue, []
         for flight in queue:
             del self._flying[flight.header.name]

@@ -287,6 +287,11 @@ class LogWriter:
     # For readers (LogSource)
 
     @property
+    def ended_answered(self) -> bool:
+        """True if nothing that was appended can come into the log after the end."""
+        return self._flights.ended_answered
+
+    @property
     def ended(self) -> bool:
         """True once closed for good."""
         return self._state is LogState.CLOSED

@@ -352,7 +352,11 @@ class SiteNode:
             is_quiet = self.watch.leave.is_quiesced or (
                 self._began_quiesced and not writer.counts.appended_messages
             )
-            state.end(Commit(), is_quiesced=is_quiet and self.holds.present.quiescing)
+            state.end(
+                Commit(),
+                is_quiesced=is_quiet and self.holds.present.quiescing,
+                is_answered=tasks.is_answered and writer.ended_answered,
+            )
             try:
                 async with asyncio.timeout(STATE_WITHIN_S):
                     await state.store.synced()

@@ -228,6 +228,7 @@ class NodeParts:
             neighbours,
             state.was_clean,
             machine.shares_power,
+            state.was_answered,
         )
         return PackerLoop(self.packer_settings(), parts, machine.random)
 
@@ -239,7 +240,13 @@ class NodeParts:
         async def connect_deliverer() -> LocalExchange:
             return await self.brokers.open_exchange(self.book, self.site)
 
-        connection = DeliveryConnection(connect_deliverer, stopping, chance, SETTLE_S)
+        connection = DeliveryConnection(
+            connect_deliverer,
+            stopping,
+            chance,
+            SETTLE_S,
+            was_answered=given.state.was_answered,
+        )
         barrier = Barrier(given.state.store, self.window_ms, meta_table=STATE)
         position = given.loaded.positions.get(POSITION)
         context = DeliveryContext(

@@ -252,7 +252,9 @@ class Packer:
         times.end("log")
         await egress.take_lock()
         self._on_locked()
-        await asyncio.sleep(self._settings.settle_s)
+        if not self._parts.was_answered or self._memory.has_locked:
+            await asyncio.sleep(self._settings.settle_s)
+        self._memory.has_locked = True
         while not await self._parts.former_gone():
             self._status.reason = "waiting for the former holder's channels to end"
             await asyncio.sleep(self._settings.settle_s / 4)

@@ -62,6 +62,8 @@ class PackerMemory:
     """True if `record` is this process's own: then all of its content holds."""
     confirmed: Predecessor | None = None
     """Last batch that the log confirmed to this process; the record may be behind."""
+    has_locked: bool = False
+    """True once an incarnation of this process has had the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,5 @@ class PackerParts:
     """True if the process before ended in order."""
     shares_power: bool = True
     """True if the log may have lost its end with what another `boot` may have lost."""
+    was_answered: bool = False
+    """True if nothing that the process before sent can arrive later."""

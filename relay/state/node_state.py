@@ -78,6 +78,7 @@ VERSION_AT = STATE, b"mversion"
 _DEFERRED = b"d"
 _SETTLED = b"\x02"
 _QUIESCED = "quiesced"
+_ANSWERED = "answered"
 
 
 class StateError(Exception):
@@ -247,6 +248,8 @@ class NodeState:
             raise StateTooNew(int.from_bytes(version))
         self.was_clean = self.get("clean") == b"\x01"
         """True if the last node ended in order: no stage failed or was cut short."""
+        self.was_answered = self.get(_ANSWERED) is not None
+        """True if nothing that the last node sent to the broker can arrive later."""
         self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
 
     def begin(self, state_id: bytes) -> None:
@@ -259,16 +262,19 @@ class NodeState:
         commit.put("version", version.to_bytes(4))
         commit.put("clean", b"\x00")
         commit.put(_QUIESCED, None)
+        commit.put(_ANSWERED, None)
         if self.get("state_id") is None:
             commit.put("state_id", state_id)
         self.store.write(commit.changes)
 
-    def end(self, commit: Commit, *, is_quiesced: bool = False) -> None:
+    def end(self, commit: Commit, *, is_quiesced: bool = False, is_answered: bool = False) -> None:
         """Write the last commit of a node that ends in order; the caller syncs the store.
-        `is_quiesced`: nothing of the log was under way or undelivered.
+        `is_quiesced`: nothing of the log was under way or undelivered; `is_answered`: nor had the
+        broker anything to answer.
         """
         commit.put("clean", b"\x01")
         commit.put(_QUIESCED, b"\x01" if is_quiesced else None)
+        commit.put(_ANSWERED, b"\x01" if is_answered else None)
         self.write(commit)
 
     @property

@@ -23,7 +23,7 @@ from relay.delivery.local_exchange import (
     Outgoing,
 )
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
-from relay.delivery.rabbit_exchange import open_exchange
+from relay.delivery.rabbit_exchange import RabbitExchange, open_exchange
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 
@@ -47,6 +47,8 @@ class Site:
     open: Callable[[], Awaitable[LocalExchange]]
     count: Callable[[str], Awaitable[int]]
     break_off: Callable[[LocalExchange], Awaitable[None]]
+    cut: Callable[[LocalExchange], Awaitable[None]]
+    """Lose the connection at once, with what is on its way."""
 
 
 @pytest.fixture
@@ -77,7 +79,11 @@ async def rabbit_site(vhost: Vhost) -> AsyncIterator[Site]:
     async def break_off(exchange: LocalExchange) -> None:
         await exchange.close()
 
-    yield Site(open_rabbit, count, break_off)
+    async def cut(exchange: LocalExchange) -> None:
+        assert isinstance(exchange, RabbitExchange)
+        exchange._connection.abort("cut")
+
+    yield Site(open_rabbit, count, break_off, cut)
     await connection.close()
 
 
@@ -104,7 +110,11 @@ async def memory_site() -> Site:
     async def break_off(exchange: LocalExchange) -> None:
         await exchange.close()
 
-    return Site(open_memory, count, break_off)
+    async def cut(exchange: LocalExchange) -> None:
+        assert isinstance(exchange, MemoryExchange)
+        exchange.break_off("cut")
+
+    return Site(open_memory, count, break_off, cut)
 
 
 @pytest.fixture(
@@ -123,6 +133,32 @@ async def test_every_message_gets_its_answer(site: Site) -> None:
     )
     assert await site.count("orders.queue") == 300
     await exchange.close()
+
+
+async def test_an_exchange_is_answered_once_nothing_waits_for_an_answer(site: Site) -> None:
+    exchange = await site.open()
+    assert exchange.is_answered
+    sent: list[bool] = []
+    await exchange.publish(
+        "both", [MESSAGE] * 3, timeout_s=10, on_sent=lambda _: sent.append(exchange.is_answered)
+    )
+    assert sent == [False]
+    assert exchange.is_answered
+    await exchange.close()
+
+
+async def test_an_exchange_whose_answers_never_came_is_not_answered(site: Site) -> None:
+    exchange = await site.open()
+    cut: list[asyncio.Task[None]] = []
+    answers = await exchange.publish(
+        "orders",
+        [MESSAGE] * 300,
+        timeout_s=10,
+        on_sent=lambda _: cut.append(asyncio.create_task(site.cut(exchange))),
+    )
+    await asyncio.gather(*cut)
+    assert Answer.UNKNOWN in answers
+    assert not exchange.is_answered
 
 
 async def test_who_asks_gets_the_channel_when_all_are_sent_and_before_any_answer(

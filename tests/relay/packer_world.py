@@ -74,6 +74,7 @@ class Process:
             world.former_gone,
             world.boot,
             self.neighbours,
+            was_answered=world.was_answered,
         )
         self.packer = PackerLoop(world.settings, parts, random.Random(world.chance.random()))
         self._tasks = [
@@ -169,6 +170,7 @@ class PackerWorld:
         self.ledger_is_shared = False
         """By two nodes at once, which a state folder's lock prevents."""
         self.boot = "boot 1"
+        self.was_answered = False
         self.neighbour_has: Callable[[BatchName], bool] = lambda name: True
         self.published: dict[str, list[bytes]] = {name: [] for name in exchanges}
         self.published_by_key: dict[str, dict[bytes, list[bytes]]] = {

@@ -18,9 +18,11 @@ from federation.mesh_file import parse_mesh
 from federation.names import Names
 from relay.batches.known_formats import FIRST, KNOWN, Formats
 from relay.bulk_amqp import Connection, ConnectionFailed
+from relay.delivery.local_exchange import LocalClosed
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 from relay.links.transport.rabbit import LinkEndAddress
+from relay.log import flights
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
 from relay.node.node import SiteNode
@@ -73,6 +75,8 @@ class Site:
         self.local.declare(mesh.exchanges["orders"].delivers_to, QUEUE)
         for queue in (NAMES.dead_letters, NAMES.quarantine):
             self.local.declare(queue, queue)
+        self.exchanges: list[MemoryExchange] = []
+        self.local_is_away = False
         self.neighbour = World()
         """Whose batches are found in the log, as a link would have put them there."""
         monkeypatch.setattr(parts, "SETTLE_S", 0.0)
@@ -86,7 +90,10 @@ class Site:
         return await self.egress.connect(NAMES.packer_lock)
 
     async def open_exchange(self, book: AddressBook, site: str) -> MemoryExchange:
-        return MemoryExchange(self.local)
+        if self.local_is_away:
+            raise LocalClosed("away")
+        self.exchanges.append(MemoryExchange(self.local))
+        return self.exchanges[-1]
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
         raise ConnectionFailed("nobody counts queues here")
@@ -144,6 +151,12 @@ class Site:
         """True if its last node has ended in order, as its state says."""
         with self.state() as state:
             return state.was_clean
+
+    @property
+    def was_answered(self) -> bool:
+        """True if nothing of its last node can arrive later, as its state says."""
+        with self.state() as state:
+            return state.was_answered
 
     @property
     def is_quiesced(self) -> bool:
@@ -286,6 +299,28 @@ async def test_a_node_whose_stage_fails_as_it_ends_has_not_ended_clean(
         site.from_paris(1)
         await site.until_delivered(1)
     assert site.was_clean
+
+
+async def test_a_node_says_as_it_ends_whether_anything_of_it_can_arrive_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flights, "LAST_BYTES_S", 0.0)
+    async with site.running():
+        site.from_paris(1)
+        await site.until_delivered(1)
+    assert site.was_answered
+    async with site.running() as node:
+        assert node.stages is not None
+        assert node.stages.state.get("answered") is None
+        site.local_is_away = True
+        site.exchanges[-1].break_off("cut")
+    assert site.was_clean
+    assert not site.was_answered
+    site.local_is_away = False
+    async with site.running():
+        monkeypatch.setattr(flights, "LAST_BYTES_S", 3600.0)
+    assert site.was_clean
+    assert not site.was_answered
 
 
 async def test_a_process_of_which_a_callback_failed_ends_to_be_begun_anew(
