@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
-from federation.mesh import Mesh
+from federation.mesh import Mesh, OrderRule
 from relay.delivery.local_exchange import Outgoing
 from simulation import load
-from simulation.invariants import Arrived, InvariantBroken, check_site
+from simulation.invariants import Arrived, InvariantBroken, check_order, check_site
 from simulation.losses import MessageOf
 from simulation.memory_brokers import SiteBroker, application_queue
 from simulation.trace import Trace
@@ -41,12 +41,15 @@ class Applications:
         """Messages that a broker has lost for good, perhaps after some sites had got them."""
         self.moved: set[MessageOf] = set()
         """Messages destroyed, or taken once more by a broker: they may come behind later ones."""
+        self._refused: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
+        """Messages that a queue of each site's application has refused to a deliverer."""
         self.invented: InvariantBroken | None = None
         """Violation by the first message that arrived and that nobody had published."""
         self._publish_all = False
         """True once these applications publish, and nobody else does."""
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
+        self._exchange_of = {application_queue(one): one for one in self._exchanges}
         self._trace = trace
         self._repeated: set[MessageOf] = set()
         """Messages published once more under the same identity."""
@@ -90,7 +93,7 @@ class Applications:
 
     def listener(self, site: str) -> Callable[[str, Outgoing], None]:
         """Return the callback for messages that come into the queues of the site's application."""
-        exchange_of = {application_queue(exchange): exchange for exchange in self._exchanges}
+        exchange_of = self._exchange_of
 
         def on_arrived(queue: str, message: Outgoing) -> None:
             one = load.arrived(message)
@@ -110,6 +113,15 @@ class Applications:
 
         return on_arrived
 
+    def refusals(self, site: str) -> Callable[[str, Outgoing], None]:
+        """Return the callback for messages that the queues of the site's application refuse."""
+        refused = self._refused[site]
+
+        def on_refused(queue: str, message: Outgoing) -> None:
+            refused.add((self._exchange_of[queue], *load.origin_and_number(message.body)))
+
+        return on_refused
+
     def has_come(self, site: str, which: MessageOf) -> bool:
         """True if a message was ever in the queues of the site's application."""
         return which in self._seen[site]
@@ -125,26 +137,37 @@ class Applications:
 
     def check(self, *, doubt: bool, ordered: bool = True, in_turns: bool = True) -> int:
         """Raise InvariantBroken unless all published messages have come to every site, once and, if
-        `ordered`, in order.
+        `ordered`, in order: where that is best effort, all but those that a queue has refused.
 
         Return the number of flagged copies; without `doubt` there may be none. `in_turns`: see
         `check_site`.
         """
         most = None if doubt else 0
-        return sum(
-            check_site(
-                site,
-                arrived,
-                self.published[exchange],
-                ordered=ordered,
-                most_flags=most,
-                destroyed=_of(exchange, self.destroyed),
-                moved=_of(exchange, self.moved),
-                in_turns=in_turns,
-            ).total()
-            for exchange, by_site in self.arrived.items()
-            for site, arrived in by_site.items()
-        )
+        flagged = 0
+        for exchange, by_site in self.arrived.items():
+            is_strict = self._mesh.exchanges[exchange].order is OrderRule.STRICT
+            for site, arrived in by_site.items():
+                flagged += check_site(
+                    site,
+                    arrived,
+                    self.published[exchange],
+                    ordered=ordered and is_strict,
+                    most_flags=most,
+                    destroyed=_of(exchange, self.destroyed),
+                    moved=_of(exchange, self.moved),
+                    in_turns=in_turns,
+                ).total()
+                if ordered and not is_strict:
+                    self._check_best_effort(exchange, site)
+        return flagged
+
+    def _check_best_effort(self, exchange: str, site: str) -> None:
+        """Raise InvariantBroken unless the messages that no queue has refused came in order."""
+        overtaken = _of(exchange, self._refused[site] | self.moved)
+        arrived = self.arrived[exchange][site]
+        for origin in self.published[exchange]:
+            numbers = [one.number for one in arrived if one.origin == origin and not one.flagged]
+            check_order(site, origin, numbers, overtaken)
 
     def surely_recorded(self) -> Counter[str]:
         """Return how many messages ledgers have to record, by cluster ID of the origin.

@@ -313,6 +313,17 @@ async def fill_queue(world: World, chance: random.Random) -> None:
     world.trace.add("room", broker.site, exchange)
 
 
+async def fill_queue_beside(world: World, chance: random.Random) -> None:
+    """Fill one of two queues of an exchange at a site, which refuses its share of messages."""
+    broker = _broker(world, chance)
+    exchange = chance.choice(list(world.mesh.exchanges))
+    world.trace.add("partly-full", broker.site, exchange)
+    broker.fill_beside(exchange)
+    await asyncio.sleep(chance.uniform(0.5, 30.0))
+    broker.make_room_beside(exchange)
+    world.trace.add("room", broker.site, exchange)
+
+
 async def slow_queue(world: World, chance: random.Random) -> None:
     """Confirm one exchange's deliveries at a site late, and no other's."""
     broker = _broker(world, chance)
@@ -338,7 +349,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
     change in turn.
     """
     sites = len(world.mesh.sites)
-    had_group = world.group is not None
+    first, had_group = world.first_mesh, world.group is not None
     topologies = topologies_for(sites)
     topology = chance.choice([*topologies, *([GROUPED] * len(topologies) if had_group else ())])
     seed = chance.randrange(1000)
@@ -346,12 +357,13 @@ async def change_mesh(world: World, chance: random.Random) -> None:
     slots = [site.slots for site in world.mesh.sites.values()]
     exchanges = len(world.mesh.exchanges)
     mesh = simulated_mesh(topology, sites, exchanges, seed, slots=slots, signed=had_group)
-    if world.first_mesh.lanes:
-        lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
-        max_rate = world.first_mesh.links[0].max_rate
+    # An exchange stays in its lane: as a flow of another lane it would have another order.
+    mesh = replace(mesh, exchanges=first.exchanges)
+    if first.lanes:
+        lanes = first.lanes if chance.random() < 0.5 else ()
+        max_rate = first.links[0].max_rate
         links = tuple(replace(link, max_rate=max_rate) for link in mesh.links)
-        # An exchange stays in its lane: as a flow of another lane it would have another order.
-        mesh = replace(mesh, lanes=lanes, links=links, exchanges=world.first_mesh.exchanges)
+        mesh = replace(mesh, lanes=lanes, links=links)
         world.trace.add("lanes", "mesh", str(len(lanes)))
     world.change(mesh)
     most_s = chance.choice((0.1, 2.0, 30.0))
@@ -401,6 +413,7 @@ FAULTS: Mapping[str, Fault] = {
     "deaf": Fault(deafen, doubt=False),
     "no-group": Fault(take_group_away, doubt=False),
     "forger": Fault(forge, doubt=False),
+    "partly-full": Fault(fill_queue_beside),
 }
 """Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
@@ -415,7 +428,9 @@ OF_SHARED_SLOTS = ("move",)
 """Faults of sites whose nodes share several slots."""
 OF_GROUPS = ("lossy-group", "deaf", "no-group", "forger")
 """Faults of a multicast group; worlds without one are spared."""
-OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS, *OF_GROUPS)
+OF_BEST_EFFORT = ("partly-full",)
+"""Faults of worlds with exchanges whose order is best effort."""
+OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS, *OF_GROUPS, *OF_BEST_EFFORT)
 TOGETHER = tuple(kind for kind in FAULTS if kind not in OTHERS)
 """Faults that may strike together."""
 
@@ -427,10 +442,15 @@ def kinds_of_nodes(nodes: int, slots: int = 1) -> tuple[str, ...]:
     return OF_NODES if slots == 1 else (*OF_NODES, *OF_SHARED_SLOTS)
 
 
-def all_kinds(nodes: int, slots: int = 1, topology: str = "") -> tuple[str, ...]:
-    """Return the faults that may strike together where sites have so many nodes and slots."""
+def all_kinds(
+    nodes: int, slots: int = 1, topology: str = "", best_effort: int = 0
+) -> tuple[str, ...]:
+    """Return the faults that may strike together where sites have so many nodes and slots, and so
+    many exchanges are best effort.
+    """
     of_groups = OF_GROUPS if topology == GROUPED else ()
-    return (*TOGETHER, *kinds_of_nodes(nodes, slots), *of_groups)
+    of_best_effort = OF_BEST_EFFORT if best_effort else ()
+    return (*TOGETHER, *kinds_of_nodes(nodes, slots), *of_groups, *of_best_effort)
 
 
 def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:

@@ -96,17 +96,25 @@ def check_site(
                 f"I1 at {site}: {len(missing)} of {len(bodies)} from {origin} are missing, "
                 f"such as {missing[:10]}"
             )
-        numbers = [one for one in firsts[origin] if (origin, one) not in moved]
-        if ordered and numbers != sorted(numbers):
-            at = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
-            raise InvariantBroken(
-                f"I5 at {site}: from {origin}: {numbers[max(0, at - 3) : at + 3]}"
-            )
+        if ordered:
+            check_order(site, origin, firsts[origin], moved)
     if most_flags is not None and sum(flagged.values()) > most_flags:
         raise InvariantBroken(
             f"I2 at {site}: {sum(flagged.values())} flagged, at most {most_flags} expected"
         )
     return flagged
+
+
+def check_order(
+    site: str, origin: str, numbers: Iterable[int], overtaken: Collection[tuple[str, int]]
+) -> None:
+    """Raise InvariantBroken unless messages of an origin came in this order, those in `overtaken`
+    left out.
+    """
+    kept = [number for number in numbers if (origin, number) not in overtaken]
+    for at in range(1, len(kept)):
+        if kept[at] < kept[at - 1]:
+            raise InvariantBroken(f"I5 at {site}: from {origin}: {kept[max(0, at - 3) : at + 3]}")
 
 
 def check_ledger(

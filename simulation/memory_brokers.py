@@ -59,6 +59,7 @@ class _Exchanges(MemoryBroker):
     egress: MemoryEgressBroker = field(default_factory=MemoryEgressBroker)
     egress_of: dict[str, str] = field(default_factory=dict)
     arrived: Callable[[str, Outgoing], None] = lambda queue, message: None
+    refused: Callable[[str, Outgoing], None] = lambda queue, message: None
     on_taken: Callable[[], None] = lambda: None
 
     def take(self, exchange: str, message: Outgoing) -> Answer:
@@ -69,6 +70,8 @@ class _Exchanges(MemoryBroker):
         for queue, count in before.items():
             if len(self.messages[queue]) > count:
                 self.arrived(queue, message)
+            else:
+                self.refused(queue, message)
         egress = self.egress_of.get(exchange)
         if egress is not None:
             self.egress.publish(
@@ -105,8 +108,9 @@ class BrokerSlot:
 class SiteBroker:
     """Broker of one site, with a part for each of the site's slots.
 
-    `arrived` is called with each message that comes into an application's queue. `returns` is the
-    order in which egress hands out again, drawn from `chance`.
+    `arrived` is called with each message that comes into an application's queue, `refused` with
+    each that the queue refuses. `returns` is the order in which egress hands out again, drawn from
+    `chance`.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class SiteBroker:
         site: str,
         credentials: Credentials,
         arrived: Callable[[str, Outgoing], None],
+        refused: Callable[[str, Outgoing], None],
         pace: BrokerPace | None = None,
         *,
         returns: Returns = Returns.FIFO,
@@ -129,7 +134,7 @@ class SiteBroker:
         self.egress = MemoryEgressBroker(
             ack_s=self.pace.egress_ack_s, returns=returns, chance=chance
         )
-        self.exchanges = _Exchanges(egress=self.egress, arrived=arrived)
+        self.exchanges = _Exchanges(egress=self.egress, arrived=arrived, refused=refused)
         self.reachable = True
         self.swallows_confirms = False
         """True while the broker takes the deliverer's publishes and loses its answers."""
@@ -157,7 +162,7 @@ class SiteBroker:
     def publish(self, exchange: str, message: Outgoing) -> bool:
         """Publish as an application does; return True if the broker confirmed."""
         # A full queue refuses too: else egress would take the message, and its repetition as well.
-        if not self.reachable or application_queue(exchange) in self.exchanges.capacity:
+        if not self.reachable or self.exchanges.refuses(application_queue(exchange), message):
             return False
         return self.exchanges.take(exchange, message) is Answer.CONFIRMED
 
@@ -229,6 +234,14 @@ class SiteBroker:
     def make_room(self, exchange: str) -> None:
         """Make room in the queue of the exchange's application."""
         self.exchanges.capacity.pop(application_queue(exchange), None)
+
+    def fill_beside(self, exchange: str) -> None:
+        """Fill another queue of the exchange's application, which refuses its share of messages."""
+        self.exchanges.beside_full.add(application_queue(exchange))
+
+    def make_room_beside(self, exchange: str) -> None:
+        """Make room in the other queue of the exchange's application."""
+        self.exchanges.beside_full.discard(application_queue(exchange))
 
     def break_deliverer(self, reason: str) -> None:
         """Break the connection of each slot's deliverer; its unconfirmed publishes are in doubt."""

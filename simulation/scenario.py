@@ -52,6 +52,8 @@ class Scenario:
     """Number of each site's nodes."""
     slots: int = 1
     """Most slots of a site: the seed draws how many each has."""
+    best_effort: int = 0
+    """Number of the first exchanges whose order is best effort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,15 @@ def _mesh_of(scenario: Scenario) -> Mesh:
     """Return the scenario's mesh. Raise NoSuchMesh."""
     sites, exchanges, seed = scenario.sites, scenario.exchanges, scenario.seed
     slots = drawn_slots(scenario.slots, sites, exchanges, seed)
-    return simulated_mesh(scenario.topology, sites, exchanges, seed, scenario.max_rate, slots=slots)
+    return simulated_mesh(
+        scenario.topology,
+        sites,
+        exchanges,
+        seed,
+        scenario.max_rate,
+        slots=slots,
+        best_effort=scenario.best_effort,
+    )
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:

@@ -12,7 +12,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from relay.packing.memory_egress import Returns
-from simulation.faults import OF_GROUPS, TOGETHER, Trouble, kinds_of_nodes, without_losses
+from simulation.faults import (
+    OF_BEST_EFFORT,
+    OF_GROUPS,
+    TOGETHER,
+    Trouble,
+    kinds_of_nodes,
+    without_losses,
+)
 from simulation.load import Load
 from simulation.scenario import Scenario, ScenarioOutcome, run
 from simulation.topologies import FEWEST, GROUPED, topologies_for
@@ -30,6 +37,8 @@ SHARED = 0.25
 FEW = 4
 GROUPS = 0.1
 """Share of the worlds of enough sites, of one slot each, that have a multicast group."""
+BEST_EFFORT = 0.3
+"""Share of the worlds that have exchanges whose order is best effort."""
 LATER = "freeze"
 """Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
@@ -79,8 +88,22 @@ def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scen
         topology = GROUPED
         more = apart.sample(OF_GROUPS, apart.randint(1, len(OF_GROUPS)))
         trouble = replace(trouble, kinds=(*trouble.kinds, *more))
+    apart = random.Random(f"order {seed}")
+    best_effort = apart.randint(1, exchanges) if apart.random() < BEST_EFFORT else 0
+    if best_effort:
+        trouble = replace(trouble, kinds=(*trouble.kinds, *OF_BEST_EFFORT))
     return Scenario(
-        seed, topology, sites, load, trouble, exchanges, max_rate, returns, nodes, slots
+        seed,
+        topology,
+        sites,
+        load,
+        trouble,
+        exchanges,
+        max_rate,
+        returns,
+        nodes,
+        slots,
+        best_effort,
     )
 
 
@@ -164,6 +187,8 @@ def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
         yield replace(scenario, slots=slots)
     for nodes in range(1, scenario.nodes):
         yield replace(scenario, nodes=nodes)
+    if scenario.best_effort > 1:
+        yield replace(scenario, best_effort=1)
     if scenario.exchanges > 1:
         yield replace(scenario, exchanges=1)
     yield from _fewer_messages(scenario)

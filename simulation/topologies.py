@@ -65,19 +65,22 @@ def simulated_mesh(
     *,
     slots: Sequence[SlotMap] = (),
     signed: bool = False,
+    best_effort: int = 0,
 ) -> Mesh:
     """Return a mesh of so many equal sites with so many exchanges. Raise NoSuchMesh.
 
     `seed` is for `random`, a tree with links across it, some of them one way, and `multicast`, the
     replayers of a group. With a `max_rate` links have a rate, and lanes, which the exchanges take
     in turn. `slots` are those of each site; none: all have one. The sites of a group sign, and
-    others if `signed`; the first three of a group have one slot.
+    others if `signed`; the first three of a group have one slot. The order of the first
+    `best_effort` exchanges is best effort.
     """
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
     names = [f"site{number:02}" for number in range(1, sites + 1)]
     made = (
-        f"{{name: {_exchange(number)}, retry: {RETRY}{_lane(number) if max_rate else ''}}}"
+        f"{{name: {_exchange(number)}, retry: {RETRY}{_lane(number) if max_rate else ''}"
+        f"{', order: best_effort' if number <= best_effort else ''}}}"
         for number in range(1, exchanges + 1)
     )
     lines = ["mesh: simulated", f"exchanges: [{', '.join(made)}]"]

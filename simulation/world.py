@@ -89,6 +89,7 @@ class World:
                 site,
                 credentials,
                 self.applications.listener(site),
+                self.applications.refusals(site),
                 returns=returns,
                 chance=random.Random(f"returns {site}"),
             )

@@ -54,6 +54,10 @@ class WorldOptions:
             help="Most slots of a site; the seed draws how many each has: 1 unless told.",
         ),
     ] = None
+    best_effort: Annotated[
+        int | None,
+        typer.Option(min=0, help="How many exchanges have order: best_effort: none unless told."),
+    ] = None
     messages: Annotated[
         int | None, typer.Option(min=0, help="Published at each site: 50 unless told.")
     ] = None
@@ -135,8 +139,11 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
     from simulation.search import random_scenario
 
     slots, nodes = options.slots or 1, options.nodes or 1
-    topology = options.topology
-    kinds = None if options.faults is None else _kinds(options.faults, nodes, slots, topology)
+    topology, best_effort = options.topology, options.best_effort or 0
+    everything = all_kinds(nodes, slots, topology, best_effort)
+    kinds = None
+    if options.faults is not None:
+        kinds = _kinds(options.faults, nodes, slots, topology, everything)
     without = _numbers(options.without)
     max_rate = None if options.max_rate is None else _rate(options.max_rate)
     returns = None if options.returns is None else _returns(options.returns)
@@ -151,7 +158,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
                 seed,
                 topology,
                 load=Load(50),
-                trouble=Trouble(all_kinds(nodes, slots, topology)),
+                trouble=Trouble(everything),
                 exchanges=2 * slots,
                 nodes=nodes,
                 slots=slots,
@@ -178,6 +185,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             returns or base.returns,
             base.nodes,
             base.slots,
+            base.best_effort if options.best_effort is None else best_effort,
         )
 
     return [scenario(seed) for seed in seeds]
@@ -266,12 +274,14 @@ def _ranges(numbers: frozenset[int]) -> str:
     return ",".join(parts)
 
 
-def _kinds(text: str, nodes: int, slots: int, topology: str) -> tuple[str, ...]:
-    from simulation.faults import FAULTS, LOSSES, OF_GROUPS, OF_NODES, OF_SHARED_SLOTS, all_kinds
+def _kinds(
+    text: str, nodes: int, slots: int, topology: str, everything: tuple[str, ...]
+) -> tuple[str, ...]:
+    from simulation.faults import FAULTS, LOSSES, OF_GROUPS, OF_NODES, OF_SHARED_SLOTS
     from simulation.topologies import GROUPED
 
     if text in ("all", "none"):
-        return all_kinds(nodes, slots, topology) if text == "all" else ()
+        return everything if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
         exit_with(
@@ -327,7 +337,9 @@ def _faults_option(scenario: Scenario) -> str:
     from simulation.faults import all_kinds
 
     kinds = scenario.trouble.kinds
-    is_all = kinds == all_kinds(scenario.nodes, scenario.slots, scenario.topology)
+    is_all = kinds == all_kinds(
+        scenario.nodes, scenario.slots, scenario.topology, scenario.best_effort
+    )
     return "all" if is_all else ",".join(kinds) or "none"
 
 
@@ -343,6 +355,8 @@ def command_of(scenario: Scenario) -> str:
         less += f" --nodes {scenario.nodes}"
     if scenario.slots > 1:
         less += f" --slots {scenario.slots}"
+    if scenario.best_effort:
+        less += f" --best-effort {scenario.best_effort}"
     if scenario.returns != "fifo":
         less += f" --returns {scenario.returns}"
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,11 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
+
+REFUSED_ONE_IN = 8
+"""Share of the messages, by their bodies, that go to a full queue alone, and share of those that go
+to a full queue and to the queue beside it.
+"""
 
 
 @dataclass(slots=True)
@@ -28,6 +34,10 @@ class MemoryBroker:
     exchanges: dict[str, list[str]] = field(default_factory=dict)
     messages: dict[str, list[tuple[str, Outgoing]]] = field(default_factory=dict)
     capacity: dict[str, int] = field(default_factory=dict)
+    beside_full: set[str] = field(default_factory=set)
+    """Queues beside a full queue of the same exchange, which is to have some of their messages, and
+    others instead of them.
+    """
     closed: set[str] = field(default_factory=set)
     most_property_bytes: int = 131072 - 8 - 12
     """Size of properties that fits into one frame."""
@@ -42,17 +52,27 @@ class MemoryBroker:
         too_big = len(message.properties) > self.most_property_bytes
         return not (too_big or len(message.body) > self.most_body_bytes)
 
+    def refuses(self, queue: str, message: Outgoing) -> bool:
+        """Return True if the queue, or a full one beside, refuses the message."""
+        return not self._takes(queue, message) or (
+            queue in self.beside_full and zlib.crc32(message.body) % REFUSED_ONE_IN == 1
+        )
+
+    def _takes(self, queue: str, message: Outgoing) -> bool:
+        held = len(self.messages[queue])
+        if held >= self.capacity.get(queue, held + 1):
+            return False
+        return queue not in self.beside_full or zlib.crc32(message.body) % REFUSED_ONE_IN != 0
+
     def take(self, exchange: str, message: Outgoing) -> Answer:
         if not self.fits(message):
             return Answer.UNSENDABLE
         queues = self.exchanges[exchange]
         refused = False
         for queue in queues:
-            held = self.messages[queue]
-            if len(held) >= self.capacity.get(queue, len(held) + 1):
-                refused = True
-            else:
-                held.append((exchange, message))
+            refused = refused or self.refuses(queue, message)
+            if self._takes(queue, message):
+                self.messages[queue].append((exchange, message))
         if refused:
             return Answer.REFUSED
         return Answer.CONFIRMED if queues else Answer.UNROUTED

@@ -6,38 +6,8 @@ the options with which the simulation finds it soonest, and the seed at which it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-
-class DoesNotApply(Exception):
-    """The product has changed, and the mistake cannot be made there any more: write it anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """`old` stands exactly once in `file` and becomes `new`. With these options the simulation
-    found it at `seed`: what does not hold then begins with `breaks`.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    options: str
-    seed: int
-    breaks: str
-
-    def make(self, tree: Path) -> None:
-        """Make it in this copy of the tree. Raises DoesNotApply."""
-        path = tree / self.file
-        text = path.read_text()
-        if text.count(self.old) != 1:
-            raise DoesNotApply(
-                f"{self.name}: what it replaces stands {text.count(self.old)} times in {self.file}"
-            )
-        path.write_text(text.replace(self.old, self.new))
-
+from tests.simulation.deferral_mistakes import DEFERRAL_MISTAKES
+from tests.simulation.mistake import Mistake
 
 OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --seconds 20"
 OF_SLOTS = "--slots 3 --faults none --messages 20 --seconds 5"
@@ -557,4 +527,5 @@ MISTAKES = (
         1,
         "I5 at",
     ),
+    *DEFERRAL_MISTAKES,
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mistakes import MISTAKES, DoesNotApply, Mistake
+from tests.simulation.mistake import DoesNotApply, Mistake
+from tests.simulation.mistakes import MISTAKES
 
 TREE = Path(__file__).parents[2]
 PACKAGES = ("relay", "federation", "dedup", "simulation", "isthmus", "wan_proxy", "spark_audit")

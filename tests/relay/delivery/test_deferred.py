@@ -62,7 +62,7 @@ async def test_later_messages_go_on_and_only_refused_ones_are_flagged() -> None:
         await life.until(lambda: "body later" in world.delivered())
         assert len(world.delivered()) == 7
         assert not life.deliverer.standing
-        assert life.counters.deferred == 3
+        await life.until(lambda: life.counters.deferred == 3)  # counted as it is saved
         broker.is_full = False
         name = await life.log(world.batch([entry("last")]))
         await life.settled(name)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import zlib
 from dataclasses import replace
 
 import pytest
@@ -21,7 +20,6 @@ from federation.mesh import Exchange, OrderRule
 from relay.batches.batch import BatchHeader
 from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
-from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import Event, Stage, decode_row
 from relay.log.run import LogSettings
@@ -42,28 +40,13 @@ FAULTS = ["kill", "kill", "end", "tail", "tail", "break", "unconfirmed", "strang
 FAULTS += ["exchange", "full"]
 
 
-class PartlyFullBroker(MemoryBroker):
-    """Broker that refuses each fourth message, by its body, at an exchange in `partly_full`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.partly_full: set[str] = set()
-
-    def take(self, exchange: str, message: Outgoing) -> Answer:
-        if exchange in self.partly_full and zlib.crc32(message.body) % 4 == 0:
-            return Answer.REFUSED
-        return super().take(exchange, message)
-
-
 class Trial:
     def __init__(self, seed: int, order: OrderRule = OrderRule.STRICT) -> None:
         self.random = random.Random(f"deliverer {seed}")
         self.order = order
-        self.broker = PartlyFullBroker()
         self.world = World(
             mesh(*(Exchange(name, retry=PATIENT, order=order) for name in EXCHANGES)),
             chance=random.Random(f"log {seed}"),
-            broker=self.broker,
         )
         self.world.stream.confirm_s = 0.001
         self.world.log_settings = LogSettings(
@@ -146,16 +129,15 @@ class Trial:
             self.world.exchanges[-1].break_off("test")
             self.doubts += 1
         elif kind == "full":
-            exchange = self.random.choice(EXCHANGES)
+            queue = f"{self.random.choice(EXCHANGES)}.queue"
+            self.doubts += 1
             if self.order is OrderRule.BEST_EFFORT and self.random.random() < 0.7:
-                self.broker.partly_full.add(exchange)
+                self.world.broker.beside_full.add(queue)
                 asyncio.get_running_loop().call_later(
-                    self.random.random() * 8, self.broker.partly_full.discard, exchange
+                    self.random.random() * 8, self.world.broker.beside_full.discard, queue
                 )
                 return kind
-            queue = f"{exchange}.queue"
             self.world.broker.capacity[queue] = len(self.world.broker.messages[queue])
-            self.doubts += 1
             asyncio.get_running_loop().call_later(
                 self.random.random() * 5, self.world.broker.capacity.pop, queue, None
             )
