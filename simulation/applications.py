@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
-from federation.mesh import Mesh, OrderRule
+from federation.mesh import Exchange, Mesh, OrderRule
 from relay.delivery.local_exchange import Outgoing
 from simulation import load
 from simulation.invariants import Arrived, InvariantBroken, check_order, check_site
@@ -49,6 +49,7 @@ class Applications:
         """True once these applications publish, and nobody else does."""
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
+        self._has_keys = any(one.partitions > 1 for one in mesh.exchanges.values())
         self._exchange_of = {application_queue(one): one for one in self._exchanges}
         self._trace = trace
         self._repeated: set[MessageOf] = set()
@@ -68,6 +69,8 @@ class Applications:
             await asyncio.sleep(max(0.0, began + due - loop.time()))
             exchange = chance.choice(self._exchanges)
             made = load.message(origin, number, wanted.big_one_in, chance)
+            if self._has_keys:
+                made = made._replace(routing_key=load.key_of(number))
             await self._publish_new(broker, exchange, number, made)
             if again is not None:
                 await self._publish(broker, *again)
@@ -145,29 +148,37 @@ class Applications:
         most = None if doubt else 0
         flagged = 0
         for exchange, by_site in self.arrived.items():
-            is_strict = self._mesh.exchanges[exchange].order is OrderRule.STRICT
+            kept = self._mesh.exchanges[exchange]
+            is_strict = kept.order is OrderRule.STRICT
             for site, arrived in by_site.items():
                 flagged += check_site(
                     site,
                     arrived,
                     self.published[exchange],
-                    ordered=ordered and is_strict,
+                    ordered=ordered and is_strict and kept.partitions == 1,
                     most_flags=most,
                     destroyed=_of(exchange, self.destroyed),
                     moved=_of(exchange, self.moved),
                     in_turns=in_turns,
                 ).total()
-                if ordered and not is_strict:
-                    self._check_best_effort(exchange, site)
+                if ordered and not (is_strict and kept.partitions == 1):
+                    self._check_order(kept, site)
         return flagged
 
-    def _check_best_effort(self, exchange: str, site: str) -> None:
-        """Raise InvariantBroken unless the messages that no queue has refused came in order."""
-        overtaken = _of(exchange, self._refused[site] | self.moved)
-        arrived = self.arrived[exchange][site]
-        for origin in self.published[exchange]:
-            numbers = [one.number for one in arrived if one.origin == origin and not one.flagged]
-            check_order(site, origin, numbers, overtaken)
+    def _check_order(self, exchange: Exchange, site: str) -> None:
+        """Raise InvariantBroken unless messages came in order: those of a key, where the exchange
+        has partitions, and those that no queue has refused, where its order is best effort.
+        """
+        is_strict = exchange.order is OrderRule.STRICT
+        refused = set() if is_strict else self._refused[site]
+        overtaken = _of(exchange.name, refused | self.moved)
+        numbers: dict[tuple[str, bytes], dict[int, None]] = defaultdict(dict)
+        for one in self.arrived[exchange.name][site]:
+            if not one.flagged:
+                key = load.key_of(one.number) if exchange.partitions > 1 else b""
+                numbers[one.origin, key].setdefault(one.number)
+        for (origin, _), came in numbers.items():
+            check_order(site, origin, came, overtaken)
 
     def surely_recorded(self) -> Counter[str]:
         """Return how many messages ledgers have to record, by cluster ID of the origin.

@@ -44,6 +44,15 @@ class Load:
     """Number of the first messages that are published, at their usual times; None: all."""
 
 
+KEYS = 7
+"""Number of routing keys of the messages for exchanges with partitions."""
+
+
+def key_of(number: int) -> bytes:
+    """Return the routing key of a message for an exchange with partitions."""
+    return b"key%d" % (number % KEYS)
+
+
 def message(origin: str, number: int, big_one_in: int, chance: random.Random) -> Outgoing:
     """Make an application's next message; its body begins with origin and number."""
     changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}

@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
+from zlib import crc32
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.credentials import Credentials
@@ -57,7 +59,8 @@ class _Exchanges(MemoryBroker):
     """Exchanges that also feed their bound egress queue, whoever publishes."""
 
     egress: MemoryEgressBroker = field(default_factory=MemoryEgressBroker)
-    egress_of: dict[str, str] = field(default_factory=dict)
+    egress_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Egress queues of an exchange, one for each of its partitions."""
     arrived: Callable[[str, Outgoing], None] = lambda queue, message: None
     refused: Callable[[str, Outgoing], None] = lambda queue, message: None
     on_taken: Callable[[], None] = lambda: None
@@ -72,10 +75,11 @@ class _Exchanges(MemoryBroker):
                 self.arrived(queue, message)
             else:
                 self.refused(queue, message)
-        egress = self.egress_of.get(exchange)
-        if egress is not None:
+        queues = self.egress_of.get(exchange)
+        if queues is not None:
+            queue = queues[crc32(message.routing_key) % len(queues)]
             self.egress.publish(
-                egress, message.routing_key, message.body, message.properties, exchange
+                queue, message.routing_key, message.body, message.properties, exchange
             )
             if answer is Answer.UNROUTED:
                 answer = Answer.CONFIRMED
@@ -146,10 +150,11 @@ class SiteBroker:
         self._aside = [queue for one in self.slots for queue in put_aside_queues(one.names)]
         for queue in self._aside:
             self.exchanges.declare(queue, queue)
-        for binding in declared.bindings:
-            if binding.queue not in self._aside:
-                self.egress.declare(binding.queue)
-                self.exchanges.egress_of[binding.exchange] = binding.queue
+        for one in mesh.exchanges.values():
+            if one.leaves(site):
+                queues = self.exchanges.egress_of[one.name] = Names(mesh.name).egress_queues(one)
+                for queue in queues:
+                    self.egress.declare(queue)
         for one in mesh.exchanges.values():
             if one.delivers_to in self.exchanges.exchanges:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))
@@ -174,7 +179,8 @@ class SiteBroker:
     @property
     def waiting(self) -> int:
         """Number of messages in egress queues, handed out ones included."""
-        return sum(map(self.egress.depth, self.exchanges.egress_of.values()))
+        queues = chain.from_iterable(self.exchanges.egress_of.values())
+        return sum(map(self.egress.depth, queues))
 
     async def open_exchange(self, slot: BrokerSlot) -> MemoryExchange:
         """Open the connection of a slot's deliverer, at the pace of the slowest queue. Raise

@@ -372,10 +372,11 @@ def _waiting(world: World, run: _Phase) -> set[int]:
     """Return the messages in egress queues, handed out ones included: the last of each flow."""
     found: set[int] = set()
     for site, broker in world.brokers.items():
-        for exchange, queue in broker.exchanges.egress_of.items():
+        for exchange, queues in broker.exchanges.egress_of.items():
             flow = PublishedFlow(exchange, site)
             published = [n for n, one in run.published.items() if one.flow == flow]
-            found.update(published[max(0, len(published) - broker.egress.depth(queue)) :])
+            waiting = sum(map(broker.egress.depth, queues))
+            found.update(published[max(0, len(published) - waiting) :])
     return found
 
 

@@ -24,7 +24,7 @@ from simulation.invariants import InvariantBroken, check_ledger
 from simulation.load import Load
 from simulation.losses import names_of
 from simulation.memory_brokers import BrokerSlot
-from simulation.topologies import drawn_slots, simulated_mesh
+from simulation.topologies import drawn_slots, simulated_mesh, with_partitions
 from simulation.trace import Trace
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import NotInTime, World
@@ -54,6 +54,8 @@ class Scenario:
     """Most slots of a site: the seed draws how many each has."""
     best_effort: int = 0
     """Number of the first exchanges whose order is best effort."""
+    partitions: int = 1
+    """Number of each exchange's partitions; with several, messages have several keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _mesh_of(scenario: Scenario) -> Mesh:
     """Return the scenario's mesh. Raise NoSuchMesh."""
     sites, exchanges, seed = scenario.sites, scenario.exchanges, scenario.seed
     slots = drawn_slots(scenario.slots, sites, exchanges, seed)
-    return simulated_mesh(
+    mesh = simulated_mesh(
         scenario.topology,
         sites,
         exchanges,
@@ -109,6 +111,7 @@ def _mesh_of(scenario: Scenario) -> Mesh:
         slots=slots,
         best_effort=scenario.best_effort,
     )
+    return with_partitions(mesh, scenario.partitions)
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:

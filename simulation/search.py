@@ -39,6 +39,9 @@ GROUPS = 0.1
 """Share of the worlds of enough sites, of one slot each, that have a multicast group."""
 BEST_EFFORT = 0.3
 """Share of the worlds that have exchanges whose order is best effort."""
+PARTITIONED = 0.2
+"""Share of the worlds whose exchanges have partitions."""
+MOST_PARTITIONS = 4
 LATER = "freeze"
 """Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
@@ -92,6 +95,8 @@ def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scen
     best_effort = apart.randint(1, exchanges) if apart.random() < BEST_EFFORT else 0
     if best_effort:
         trouble = replace(trouble, kinds=(*trouble.kinds, *OF_BEST_EFFORT))
+    apart = random.Random(f"partitions {seed}")
+    partitions = apart.randint(2, MOST_PARTITIONS) if apart.random() < PARTITIONED else 1
     return Scenario(
         seed,
         topology,
@@ -104,6 +109,7 @@ def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scen
         nodes,
         slots,
         best_effort,
+        partitions,
     )
 
 
@@ -189,6 +195,8 @@ def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
         yield replace(scenario, nodes=nodes)
     if scenario.best_effort > 1:
         yield replace(scenario, best_effort=1)
+    for partitions in range(1, scenario.partitions):
+        yield replace(scenario, partitions=partitions)
     if scenario.exchanges > 1:
         yield replace(scenario, exchanges=1)
     yield from _fewer_messages(scenario)

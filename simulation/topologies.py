@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
@@ -128,6 +129,23 @@ def simulated_mesh(
     if reading.mesh is None:
         raise NoSuchMesh("\n".join(map(str, reading.problems)))
     return reading.mesh
+
+
+def with_partitions(mesh: Mesh, partitions: int) -> Mesh:
+    """Return the mesh with so many partitions of each exchange, which are placed by themselves."""
+    if partitions == 1:
+        return mesh
+    return replace(
+        mesh,
+        exchanges={
+            name: replace(exchange, partitions=partitions)
+            for name, exchange in mesh.exchanges.items()
+        },
+        sites={
+            name: replace(site, slots=SlotMap(site.slots.count))
+            for name, site in mesh.sites.items()
+        },
+    )
 
 
 def _drawn_group(names: Sequence[str], seed: int) -> tuple[str, list[str]]:

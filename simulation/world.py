@@ -254,7 +254,8 @@ class World:
         origin = self.mesh.sites[log.site].cluster_id
         waiting = {
             message
-            for exchange, queue in broker.exchanges.egress_of.items()
+            for exchange, queues in broker.exchanges.egress_of.items()
+            for queue in queues
             for message in egress_messages(exchange, broker.egress.bodies(queue))
             if message[1] == origin  # others' messages come by delivery, and are not packed
         }

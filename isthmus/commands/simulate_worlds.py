@@ -58,6 +58,10 @@ class WorldOptions:
         int | None,
         typer.Option(min=0, help="How many exchanges have order: best_effort: none unless told."),
     ] = None
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, max=16, help="Partitions of each exchange: 1 unless told."),
+    ] = None
     messages: Annotated[
         int | None, typer.Option(min=0, help="Published at each site: 50 unless told.")
     ] = None
@@ -186,6 +190,7 @@ def _scenarios(options: WorldOptions) -> list[Scenario]:
             base.nodes,
             base.slots,
             base.best_effort if options.best_effort is None else best_effort,
+            options.partitions or base.partitions,
         )
 
     return [scenario(seed) for seed in seeds]
@@ -357,6 +362,8 @@ def command_of(scenario: Scenario) -> str:
         less += f" --slots {scenario.slots}"
     if scenario.best_effort:
         less += f" --best-effort {scenario.best_effort}"
+    if scenario.partitions > 1:
+        less += f" --partitions {scenario.partitions}"
     if scenario.returns != "fifo":
         less += f" --returns {scenario.returns}"
     return (

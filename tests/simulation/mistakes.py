@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation.deferral_mistakes import DEFERRAL_MISTAKES
 from tests.simulation.mistake import Mistake
+from tests.simulation.partition_mistakes import PARTITION_MISTAKES
 
 OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --seconds 20"
 OF_SLOTS = "--slots 3 --faults none --messages 20 --seconds 5"
@@ -528,4 +529,5 @@ MISTAKES = (
         "I5 at",
     ),
     *DEFERRAL_MISTAKES,
+    *PARTITION_MISTAKES,
 )
