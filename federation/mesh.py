@@ -293,6 +293,9 @@ class BrokerAddress:
 NO_MULTICAST = "none"
 """Word for a site that is no member of its mesh's multicast group."""
 
+LEAST_CONTENT_BYTES = 700 * 1024
+"""Size from which a message travels in pieces, of which alone a content store has the bytes."""
+
 DATACENTER = "datacenter1"
 """Name of the data centre of a Cassandra that was told no other."""
 
@@ -393,6 +396,10 @@ class Site:
     """Nodes of the site, if it has several; else its one node has the state on its own disk."""
     slots: SlotMap = ONE_SLOT
     """Slots that the site's work is cut into."""
+    content_above: int | None = None
+    """Size in bytes above which messages are kept in the content store of its `nodes`, and not in
+    its log; None: no messages are.
+    """
     multicast: str = ""
     """Address of its interface for the mesh's multicast group; empty: as its machine routes;
     NO_MULTICAST: it is no member.

@@ -24,6 +24,7 @@ LOG_EVENTS: Final = MappingProxyType(
         "certificate-unusable": "Changed certificates cannot be used; the former ones go on.",
         "certificate-usable": "The certificates can be used again.",
         "channel-not-closed": "A channel of the deliverer did not close in order.",
+        "content-away": "The content store does not answer; what is to be stored or read waits.",
         "copy-begun-anew": "A node's copy of a slot begins with a snapshot, rows being gone.",
         "delivery-stopped-at-gap": "A flow stops: the log has lost batches not delivered yet.",
         "drain-not-noted": "The mark that a site is drained cannot be written or removed.",

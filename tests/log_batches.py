@@ -12,6 +12,7 @@ from relay.batches.batch import (
     Series,
 )
 from relay.batches.format import seal
+from relay.batches.fragments import split
 
 INCARNATION = b"incarn-1"
 
@@ -54,6 +55,29 @@ def batch(
         format=format,
     )
     return seal(header, entries)
+
+
+def big_message(
+    first: int,
+    body: bytes,
+    *,
+    exchange: str = "orders",
+    identity: bytes = b"identity--------",
+    body_apart: bool = True,
+) -> list[tuple[BatchHeader, bytes]]:
+    """Batches of a big message's pieces, from this sequence on, as a site with `content` packs."""
+    series = Series("paris", INCARNATION, exchange, 0, EVERY_SITE)
+    made = []
+    for fragment, entry in split(Entry(identity, b"order.new", b"\x00\x00", body, 1_000_000)):
+        sequence = first + fragment.piece
+        name = BatchName(series, sequence)
+        header = BatchHeader(
+            *(BatchKind.FRAGMENT, name, sequence, (), "r1", 1, 0, 0, 0, 1_000_000, 1_000_000),
+            path=("paris",),
+            fragment=fragment,
+        )
+        made.append(seal(header, [entry], body_apart=body_apart))
+    return made
 
 
 def sequences(batches: list[LoggedBatch]) -> list[int]:

@@ -12,11 +12,14 @@ from typing import Any
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place
 from relay.batches.format import read_header
 from relay.batches.known_formats import KNOWN, Formats
+from relay.content.content_log import ContentLog
+from relay.content.contents import Contents
+from relay.content.reference import ContentReference
 from relay.log.knowledge import UnknownRecord
 from relay.log.memory_log import MemoryStream
 from relay.log.reader import LogReader
 from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
-from relay.log.site_log import LogClosed
+from relay.log.site_log import LogClosed, SiteLog
 from relay.log.writer import LogWriter
 from relay.tracing.batch_trace import BatchTrace
 from tests.log_batches import INCARNATION, batch
@@ -59,6 +62,7 @@ class LogWorld:
     unknown: list[UnknownRecord] = field(default_factory=list)
     origin: str = ORIGIN
     trace: BatchTrace | None = None
+    contents: Contents | None = None
 
     def random_bytes(self, count: int) -> bytes:
         self.random_count += 1
@@ -66,7 +70,7 @@ class LogWorld:
 
     def make_writer(self) -> LogWriter:
         return LogWriter(
-            self.stream.open,
+            self.open_log,
             self.memory,
             LogEvents(
                 on_bad_record=lambda *bad: self.bad_records.append(bad),
@@ -81,6 +85,10 @@ class LogWorld:
             random_bytes=self.random_bytes,
             jitter=lambda: 0.5,
         )
+
+    async def open_log(self) -> SiteLog:
+        opened = await self.stream.open()
+        return opened if self.contents is None else ContentLog(opened, self.contents)
 
     @asynccontextmanager
     async def writer(self) -> AsyncIterator[LogWriter]:
@@ -117,7 +125,11 @@ class LogWorld:
     @property
     def headers(self) -> list[BatchHeader]:
         """Headers of the batches that the log has, in its order."""
-        return [read_header(r.data) for r in self.stream.records if r.data and not r.flaw]
+        return [
+            read_header(r.data if (kept := ContentReference.decode(r.data)) is None else kept.head)
+            for r in self.stream.records
+            if r.data and not r.flaw
+        ]
 
 
 LogTest = Callable[[LogWorld, LogWriter], Coroutine[Any, Any, None]]

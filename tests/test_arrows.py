@@ -59,7 +59,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "packing",
         "group",
         "delivery | links",
-        "lease",
+        "content | lease",
         "log",
         "delivered_files | ledger_export",
         "ledger_proof",

@@ -86,9 +86,55 @@ def table_statements(keyspace: str) -> Iterator[tuple[str, str]]:
     one loses its rows.
     """
     for name, columns in _TABLES.items():
-        table_id = uuid.uuid5(uuid.NAMESPACE_URL, f"isthmus:{keyspace}.{name}")
-        text = columns.format(id=table_id)
-        yield name, f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {text}"
+        yield name, table_statement(keyspace, name, columns)
+
+
+def table_statement(keyspace: str, name: str, columns: str) -> str:
+    """Return the statement that makes a table; `{id}` in `columns` stands for the table's ID."""
+    table_id = uuid.uuid5(uuid.NAMESPACE_URL, f"isthmus:{keyspace}.{name}")
+    return f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {columns.format(id=table_id)}"
+
+
+class QuorumRequests:
+    """Requests to a quorum over a session that is in the site's keyspace."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def prepare(self, text: str) -> Any:
+        """Prepare a statement, which blocks for a round trip. Raises DriverException."""
+        statement = self._session.prepare(text)
+        statement.consistency_level = ConsistencyLevel.LOCAL_QUORUM
+        statement.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
+        statement.is_idempotent = " IF " not in text
+        return statement
+
+    async def ask(self, statement: Any, *values: object) -> Sequence[Any]:
+        """Return the rows of the answer. Raises JournalAway, JournalRefused."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[Any]] = loop.create_future()
+
+        def answered(rows: Sequence[Any] | None) -> None:
+            if not answer.done():
+                answer.set_result(rows or ())
+
+        def failed(error: Exception) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        request: ResponseFuture = self._session.execute_async(statement, values)
+        request.add_callbacks(
+            lambda rows: loop.call_soon_threadsafe(answered, rows),
+            lambda error: loop.call_soon_threadsafe(failed, error),
+        )
+        try:
+            return await answer
+        except UNCERTAIN as error:
+            raise JournalAway(str(error)) from error
+        except (DriverException, protocol.ErrorMessage) as error:
+            if is_passing(error):
+                raise JournalAway(str(error)) from error
+            raise JournalRefused(str(error)) from error
 
 
 class CassandraJournal:
@@ -96,9 +142,10 @@ class CassandraJournal:
 
     def __init__(self, session: Session, slot: int) -> None:
         """Prepare the statements, which blocks for some round trips. Raises DriverException."""
-        self._session = session
+        requests = QuorumRequests(session)
+        self._ask = requests.ask
         self._slot = slot
-        prepare = self._prepare
+        prepare = requests.prepare
         self._read_owner = prepare(
             "SELECT epoch, run, node, begins, journal FROM owner WHERE slot = ?"
         )
@@ -139,40 +186,6 @@ class CassandraJournal:
         self._delete_parts = prepare(
             "DELETE FROM snapshot WHERE slot = ? AND row = ? AND epoch = ?"
         )
-
-    def _prepare(self, text: str) -> Any:
-        statement = self._session.prepare(text)
-        statement.consistency_level = ConsistencyLevel.LOCAL_QUORUM
-        statement.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
-        statement.is_idempotent = " IF " not in text
-        return statement
-
-    async def _ask(self, statement: Any, *values: object) -> Sequence[Any]:
-        """Return the rows of the answer. Raises JournalAway, JournalRefused."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Sequence[Any]] = loop.create_future()
-
-        def answered(rows: Sequence[Any] | None) -> None:
-            if not answer.done():
-                answer.set_result(rows or ())
-
-        def failed(error: Exception) -> None:
-            if not answer.done():
-                answer.set_exception(error)
-
-        request: ResponseFuture = self._session.execute_async(statement, values)
-        request.add_callbacks(
-            lambda rows: loop.call_soon_threadsafe(answered, rows),
-            lambda error: loop.call_soon_threadsafe(failed, error),
-        )
-        try:
-            return await answer
-        except UNCERTAIN as error:
-            raise JournalAway(str(error)) from error
-        except (DriverException, protocol.ErrorMessage) as error:
-            if is_passing(error):
-                raise JournalAway(str(error)) from error
-            raise JournalRefused(str(error)) from error
 
     async def ownership(self) -> Ownership | None:
         found = await self._ask(self._read_owner, self._slot)

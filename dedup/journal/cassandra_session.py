@@ -36,7 +36,9 @@ from cassandra.query import SimpleStatement
 from dedup.journal.cassandra_journal import (
     UNCERTAIN,
     CassandraJournal,
+    QuorumRequests,
     is_passing,
+    table_statement,
     table_statements,
 )
 from dedup.journal.journal import JournalAway, JournalRefused
@@ -66,16 +68,30 @@ class CassandraAccess:
 
 
 class JournalSession:
-    """Session with a site's Cassandra, for the journals of its slots."""
+    """Session with a site's Cassandra, for the journals of its slots and whatever else it keeps."""
 
     def __init__(self, access: CassandraAccess) -> None:
         """Connect, which blocks. Raises JournalAway, JournalRefused."""
         self._session = connect(access)
+        self._keyspace = access.keyspace
 
     def journal(self, slot: int) -> CassandraJournal:
         """Return a slot's journal, which blocks. Raises JournalAway, JournalRefused."""
         with _told():
             return CassandraJournal(self._session, slot)
+
+    def prepared(
+        self, table: str, columns: str, *texts: str
+    ) -> tuple[QuorumRequests, Sequence[Any]]:
+        """Return requests, with these statements, to a table that is made if missing, which blocks;
+        for `columns` see `table_statement`. Raises JournalAway, JournalRefused.
+        """
+        with _told():
+            known = self._session.cluster.metadata.keyspaces[self._keyspace].tables
+            if table not in known:
+                self._session.execute(table_statement(self._keyspace, table, columns))
+            requests = QuorumRequests(self._session)
+            return requests, [requests.prepare(text) for text in texts]
 
     def fact(self, name: str) -> str | None:
         """Read a fact about the site, which blocks; None if there is none. Raises JournalAway,

@@ -132,6 +132,12 @@ SECTIONS = (
     ),
     ("ZookeeperKeys", "### ZooKeeper", ""),
     ("CassandraKeys", "### Cassandra", ""),
+    (
+        "ContentKeys",
+        "### Content",
+        "For a site with `cluster`; off by default. It is for logs that must stay small: see "
+        "[cluster.md](cluster.md), *Large messages*. A change is taken up by a running node.",
+    ),
     ("TlsKeys", "### TLS", ""),
     (
         "AdminKeys",

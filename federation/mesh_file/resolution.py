@@ -139,6 +139,7 @@ def _site(whole: MeshKeys, name: str, keys: SiteKeys, folder: Path) -> Site:
         replicas=keys.replicas,
         nodes=_nodes(mesh, name, keys, folder),
         slots=SlotMap(keys.slots, keys.place),
+        content_above=keys.content.above if keys.content is not None else None,
         multicast=keys.multicast or "",
     )
 
@@ -322,8 +323,10 @@ def _changed_fields(value: Any) -> dict[str, Any]:
 def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
     hashed = _changed_fields(site)
     hashed.pop("tags", None)
-    # Who runs a site is nobody else's business, and may change without a new revision.
+    # Who runs a site, and where it keeps what, is nobody else's business, and may change without a
+    # new revision.
     hashed.pop("nodes", None)
+    hashed.pop("content_above", None)
     if "wants" in hashed:
         hashed["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
     if "slots" in hashed:

@@ -193,3 +193,15 @@ class LoggedBatch(NamedTuple):
     place: Place
     header: BatchHeader
     data: bytes
+
+
+class BatchHead(bytes):
+    """First bytes of a batch, header included, whose other bytes are gone; `reason` says why."""
+
+    reason: str
+
+    @classmethod
+    def of(cls, data: bytes, reason: str) -> BatchHead:
+        head = cls(data)
+        head.reason = reason
+        return head

@@ -58,6 +58,7 @@ import zstandard
 from federation.mesh import NEWEST_BATCH_FORMAT, OLDEST_BATCH_FORMAT
 from relay.batches.batch import (
     MAX_ENTRIES,
+    BatchHead,
     BatchHeader,
     BatchKind,
     BatchName,
@@ -68,6 +69,7 @@ from relay.batches.batch import (
     Series,
     make_entry,
 )
+from relay.batches.block_parts import MOST_APART, join_apart
 from relay.batches.packed_entries import PackedEntries
 
 _MAGIC = b"ISB"
@@ -147,11 +149,16 @@ class Signs(Protocol):
 
 
 def seal(
-    header: BatchHeader, entries: PackedEntries, signer: Signs | None = None
+    header: BatchHeader,
+    entries: PackedEntries,
+    signer: Signs | None = None,
+    *,
+    body_apart: bool = False,
 ) -> tuple[BatchHeader, bytes]:
     """Encode a packer's batch; return the header with counts and digest filled in, and the bytes.
 
     The running totals of `header` are those *before* this batch. A signed batch needs format 2.
+    `body_apart`: see `block_parts`; for a single entry.
     """
     columns = encode_columns(entries) if isinstance(entries, Sequence) else entries.columns()
     header = replace(
@@ -161,13 +168,37 @@ def seal(
         total_messages=header.total_messages + len(entries),
         total_bytes=header.total_bytes + len(columns),
     )
-    block, covered = _compressor.compress(columns), _encode_covered(header)
+    block, covered = _block_of(columns, entries if body_apart else ()), _encode_covered(header)
     if signer is not None:
         signature = signer.sign(_magic_of(header) + covered, block)
         header = replace(header, fields=(*header.fields, signature))
         covered += _encode_field(signature)
     data = _assemble(header, covered, block)
     return replace(header, digest=_digest_in(data)), data
+
+
+def _block_of(columns: bytes, entries: PackedEntries) -> bytes:
+    """Compress the columns; where `entries` is one entry, its body apart if what is before the body
+    may stand apart.
+    """
+    if isinstance(entries, Sequence) and len(entries) == 1:
+        body = entries[0].body
+        before = len(columns) - len(body)
+        if body and before <= MOST_APART:
+            return join_apart(columns[:before], body, _compressor)
+    return _compressor.compress(columns)
+
+
+def is_fragment(data: bytes) -> bool:
+    """True if a sound batch is a piece of a big message; cheaper than `read_header`."""
+    kind_at = _PREFIX.size + int.from_bytes(data[4:6], "big") + _DIGEST_BYTES
+    return data[kind_at : kind_at + 1] == bytes([BatchKind.FRAGMENT])
+
+
+def block_at(data: bytes | memoryview) -> int:
+    """Offset of the block in a batch. Raises BadBatch."""
+    path_bytes, header_bytes = _sections(data)
+    return _PREFIX.size + path_bytes + header_bytes
 
 
 def read_header(data: bytes | memoryview, newest: int = NEWEST_BATCH_FORMAT) -> BatchHeader:
@@ -237,6 +268,8 @@ def decode_entries(data: bytes | memoryview) -> list[Entry]:
 
 def open_columns(data: bytes | memoryview, header: BatchHeader) -> bytes:
     """Return the opened block of the batch with this header. Raises BadBatch."""
+    if isinstance(data, BatchHead):
+        raise BadBatch(data.reason)
     path_bytes, header_bytes = _sections(data)
     block = memoryview(data)[_PREFIX.size + path_bytes + header_bytes :]
     columns = _open_block(block)

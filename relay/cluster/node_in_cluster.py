@@ -21,6 +21,7 @@ from relay.cluster.shared_state import shared
 from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.cluster.site_servers import SharedServers, cluster_of
 from relay.cluster.slot_turns import CopyProgress, SlotTurns
+from relay.content.contents import MARGIN_S, Contents
 from relay.lease import WHERE_A_JOURNAL_DECIDES
 from relay.links.uplink import Uplink
 from relay.node.brokers import RabbitBrokers, holder_of
@@ -50,6 +51,7 @@ class NodeInCluster:
         self._slots = book.mesh.sites[site].slots
         self._held = HeldSlots(uplink, self._slots.count)
         self._servers = SharedServers(cluster_of(book, site))
+        self._content = self._servers.content(lambda: self._book().mesh.retention_s + MARGIN_S)
         run, place = self._machine.random_bytes(8).hex(), holder_of(folder, boot_id()).hex()
         self._member = ClusterMember(
             node, run, place, machine=socket.gethostname(), version=metadata.version("isthmus")
@@ -89,6 +91,7 @@ class NodeInCluster:
                 lambda: self._running(slot),
             ),
             copy_report=progress.report,
+            contents=Contents(self._content, random.random),
         )
 
     @asynccontextmanager

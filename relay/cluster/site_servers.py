@@ -18,6 +18,8 @@ from federation.mesh import EnsemblePlace, JournalPlace
 from federation.slots import ONE_SLOT, SlotMap
 from relay.cluster.coordination import Coordination
 from relay.cluster.zookeeper import ZookeeperAccess, ZookeeperCoordination
+from relay.content.cassandra_content import CassandraContent
+from relay.content.content_store import ContentStore
 from relay.node.slot_record import slots_as_text, slots_of_text
 from relay.node.start import NodeStopped
 from relay.retry import Backoff
@@ -64,6 +66,10 @@ class SharedServers:
         self._session: JournalSession | None = None
         self._coordination: ZookeeperCoordination | None = None
         self._journals: dict[int, Journal] = {}
+
+    def content(self, life_s: Callable[[], float]) -> ContentStore:
+        """Return the site's content store, for contents that live for about `life_s`."""
+        return CassandraContent(self._connected, life_s)
 
     def coordination(self) -> Coordination:
         """Return the connection to ZooKeeper, which is made in the background."""

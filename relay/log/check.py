@@ -85,7 +85,7 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
     else:
         keeps_names = False
         knowledge.begin_anew()
-    cursor = await log.read(0)
+    cursor = await log.read(0, heads=True)
     met: set[BatchName] = set()
     if end is not None:
         async for batch in _batches_up_to(cursor, end, knowledge):
@@ -107,7 +107,7 @@ async def _append_nothing(log: SiteLog) -> None:
 async def _go_on_from(
     log: SiteLog, knowledge: LogKnowledge, data_of: DataOf, base: Place, end: int
 ) -> Checked | None:
-    cursor = await log.read(base.offset)
+    cursor = await log.read(base.offset, heads=True)
     records = await cursor.next(READ_AHEAD)
     there = decode_record(records[0], knowledge.newest_format)
     if not isinstance(there, LoggedBatch) or there.place != base:
@@ -132,7 +132,7 @@ async def _find_what_is_left(
     known = [seen.name for seen in recent if seen.offset >= first]
     known += [name for name in recent.awaited() if name in knowledge.logged]
     found: list[LoggedBatch] = []
-    cursor = await log.read(oldest.offset)
+    cursor = await log.read(oldest.offset, heads=True)
     async for batch in _batches_up_to(cursor, end, knowledge):
         found.append(batch._replace(data=b""))
     kept = 0

@@ -304,7 +304,9 @@ class MemoryLog:
         if self._error is None:
             self._write_what_fits()
 
-    async def read(self, from_offset: int, *, hurried: bool = False) -> _MemoryCursor:
+    async def read(
+        self, from_offset: int, *, hurried: bool = False, heads: bool = False
+    ) -> _MemoryCursor:
         await self._turn()
         end = self._stream.ends()[1]
         if end is None or from_offset > end:

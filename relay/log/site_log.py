@@ -115,10 +115,12 @@ class SiteLog(Protocol):
         """
         ...
 
-    async def read(self, from_offset: int, *, hurried: bool = False) -> LogCursor:
+    async def read(
+        self, from_offset: int, *, hurried: bool = False, heads: bool = False
+    ) -> LogCursor:
         """Read records at or after `from_offset` (0: from the start). A `hurried` cursor reads as
         far ahead as requested, whatever other cursors have under way: for reads that all else waits
-        for.
+        for. With `heads` a record may end behind its batch's header: for readers of no more.
 
         A start before the log's first record begins at the first. A start past the end does NOT
         move silently: reading begins at the log's last chunk or earlier (the caller looks for

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Store
 from federation.mesh import MulticastGroup
+from relay.content.contents import Contents
 from relay.group.carrier import GroupCarrier
 from relay.group.udp_carrier import UdpCarrier
 from relay.links.transport.connection import Clock
@@ -92,6 +93,8 @@ class Machine:
     """Figures of this node's copy of a state that the site's nodes share, while the node stands by;
     None: no other node may go on with the state.
     """
+    contents: Contents | None = None
+    """Contents of the slot's log in the store that the site's nodes share; None: there is none."""
     join_group: Callable[[MulticastGroup, str], GroupCarrier] = join_by_udp
     """Way into a multicast group, given the address of an interface. Raises GroupUnreachable."""
 

@@ -23,6 +23,7 @@ from federation.signing_keys import PrivateKeyUnusable
 from relay.batches.batch import BatchHeader
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.signature import Signer
+from relay.content.contents import StoringRule
 from relay.delivery.context import DeliveryCounters
 from relay.delivery.delays import DeliveryDelays
 from relay.ledger.file_writer import FileWriters
@@ -148,6 +149,9 @@ class SiteNode:
         holder = holder_of(folder, self._machine.boot_id())
         self._brokers = brokers or RabbitBrokers(site, holder, slot=place.slot)
         self._bad_records = BadRecords(self._names.quarantine)
+        self.contents = self._machine.contents
+        """Contents of the log in the site's content store; None: the site's nodes share none."""
+        self._take_up_storing()
 
     @property
     def label(self) -> str:
@@ -222,10 +226,18 @@ class SiteNode:
             self._revisions.keep(new, self._machine.clock.wall_ms())
             self._members.runs(new)
         self.mesh, self.book = new, book
+        self._take_up_storing()
         if is_elsewhere:
             self._stopping.set()  # all stages begin again at the new address
         else:
             self._change_stages()
+
+    def _take_up_storing(self) -> None:
+        """Store contents by the present mesh from now on."""
+        above = self.mesh.sites[self.site].content_above
+        if self.contents is not None:
+            retention_s = self.mesh.retention_s
+            self.contents.rule = None if above is None else StoringRule(above, retention_s)
 
     def _change_stages(self) -> None:
         """Have the stages take up the present mesh and the present holds."""

@@ -22,6 +22,7 @@ from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import Formats
 from relay.batches.signature import Authenticity, Signer, authenticity
 from relay.bulk_amqp import Connection as BulkConnection
+from relay.content.content_log import ContentLog
 from relay.delivery.context import (
     POSITION,
     DeliveredBefore,
@@ -163,6 +164,7 @@ class NodeParts:
             batch_format=batch_format,
             signer=self.signer if batch_format >= SIGNED_BATCH_FORMAT else None,
             paused=not self.holds.takes_egress or self.log_is_full,
+            bodies_apart=self.mesh.sites[self.site].content_above is not None,
         )
 
     @property
@@ -290,7 +292,9 @@ class NodeParts:
 
     async def open_log(self) -> SiteLog:
         """Open a new connection to the site's log."""
-        return await self.brokers.open_log(self.book, self.site)
+        opened = await self.brokers.open_log(self.book, self.site)
+        contents = self.machine.contents
+        return opened if contents is None else ContentLog(opened, contents)
 
 
 def signer_of(book: AddressBook, site: str) -> Signer | None:

@@ -38,6 +38,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
     if node.shared_state is not None:
         report["slot"] = node.shared_state()
         report["orders_kept"] = node.holds.is_kept
+    if node.contents is not None and node.contents.is_used:
+        report["content"] = asdict(node.contents.counts) | {"waiting": node.contents.reason}
     if node.copy_report is not None:
         report["takeovers"] = node.takeovers
         if node.stage == STANDBY and (copy := node.copy_report()) is not None:
@@ -94,6 +96,8 @@ def _state(node: SiteNode) -> tuple[SiteState, str]:
         state, why = node.writer.state
         if state is not LogState.RUNNING:
             return SiteState.DOWN, f"log: {state.value}: {why}"
+    if node.contents is not None and (reason := node.contents.reason):
+        return SiteState.DOWN, reason
     stages = node.stages
     if stages is not None and stages.packer.status.state is PackerState.DOWN:
         return SiteState.DOWN, f"packer: {stages.packer.status.reason}"

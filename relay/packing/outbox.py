@@ -186,7 +186,12 @@ class PackerOutbox:
             # `seal` adds the entries; a message in pieces counts with its last one.
             self._total_messages if last else self._total_messages - 1,
         )
-        header, data = seal(header, entries, self._settings.signer)
+        header, data = seal(
+            header,
+            entries,
+            self._settings.signer,
+            body_apart=fragment is not None and self._settings.bodies_apart,
+        )
         entries = without_bodies(entries)
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes

@@ -51,6 +51,9 @@ class PackerSettings:
     """Format of the batches written; all sites that may get a batch can read the format."""
     signer: Signer | None = None
     """Signer of batches, or None to sign nothing."""
+    bodies_apart: bool = False
+    """True to write the bodies of big messages apart from what is each message's own, for a content
+    store to keep equal ones once."""
     paused: bool = False
     """True to take nothing from egress. Messages in hand before are not forgotten."""
     linger_ms: float = 3.0

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from federation.brokers.addresses import StreamAddress
+from relay.content.content_log import ContentLog
+from relay.content.contents import Contents, StoringRule
+from relay.content.memory_content import KeptContent, MemoryContent
 from relay.log.memory_log import MemoryStream
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.scans.scan_cursor import ScanCursor
@@ -51,6 +56,18 @@ async def memory_bench() -> Bench:
 
 
 @pytest.fixture
+async def content_bench(memory_bench: Bench) -> Bench:
+    """The log in memory, behind a content store that has nothing to do."""
+    contents = Contents(MemoryContent(KeptContent(time.monotonic)), random.random)
+    contents.rule = StoringRule(above=1, retention_s=1.0)
+
+    async def connect() -> SiteLog:
+        return ContentLog(await memory_bench.open(), contents)
+
+    return replace(memory_bench, open=connect)
+
+
+@pytest.fixture
 async def rabbit_bench(vhost: Vhost) -> AsyncIterator[Bench]:
     address = StreamAddress(vhost.host, vhost.stream_port, vhost.name, vhost.user, vhost.password)
     opened: list[SiteLog] = []
@@ -73,8 +90,11 @@ async def rabbit_bench(vhost: Vhost) -> AsyncIterator[Bench]:
 
 
 @pytest.fixture(
-    params=["memory_bench", pytest.param("rabbit_bench", marks=pytest.mark.live)],
-    ids=["memory", "rabbit"],
+    params=[
+        *("memory_bench", "content_bench"),
+        pytest.param("rabbit_bench", marks=pytest.mark.live),
+    ],
+    ids=["memory", "content", "rabbit"],
 )
 def bench(request: pytest.FixtureRequest) -> Bench:
     made: Bench = request.getfixturevalue(request.param)

@@ -222,6 +222,17 @@ class ClusterKeys(Section):
     )
 
 
+class ContentKeys(Section):
+    """Large messages of a site that are kept in its Cassandra, and not in its log."""
+
+    above: Size = key(
+        ...,
+        "size of the messages that stay in the log, counted in whole pieces of 768 KiB; at least"
+        " 700KiB",
+        unit="bytes",
+    )
+
+
 def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:
     """Return the log's keys of a site: those of the mesh, overridden by the site's own."""
     if site is None:
@@ -334,6 +345,14 @@ class SiteKeys(Section):
         "what several nodes of the site share, so that one goes on where another has ended",
         trades="a machine may die; the site needs a ZooKeeper and a Cassandra",
         without="one node, with its state on its own disk",
+    )
+    content: ContentKeys | None = key(
+        None,
+        "large messages that the site's nodes keep in the Cassandra of `cluster`, and not in the"
+        " site's log, equal bodies once; nothing changes on a link or for other sites",
+        trades="the log stays small; a megabyte costs three Cassandra nodes some forty times the"
+        " CPU of one member of the log, and passes only while Cassandra answers",
+        without="all messages are in the log",
     )
     admin: (
         Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from federation.mesh import LEAST_CONTENT_BYTES
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import (
     ANY_NODE,
@@ -30,6 +31,7 @@ def node_violations(keys: MeshKeys) -> Iterator[Violation]:
     for name, site in keys.sites.items():
         at: Location = ("sites", name)
         yield from _names(at, site)
+        yield from _content((*at, "content"), site)
         if site.cluster is None:
             continue
         yield from _cluster((*at, "cluster"), site.cluster)
@@ -77,6 +79,25 @@ def _names(at: Location, site: SiteKeys) -> Iterator[Violation]:
                 f"a second node `{name}`",
                 "give each node a name of its own",
             )
+
+
+def _content(at: Location, site: SiteKeys) -> Iterator[Violation]:
+    if site.content is None:
+        return
+    if site.cluster is None:
+        yield Violation(
+            at,
+            "`content` of a site without `cluster`: there is no Cassandra to keep it in",
+            "add cluster: with zookeeper and cassandra, or take content out",
+            True,
+            depends_on=("cluster",),
+        )
+    if site.content.above < LEAST_CONTENT_BYTES:
+        yield Violation(
+            (*at, "above"),
+            "smaller messages share their batches with others, and stay in the log",
+            f"write {LEAST_CONTENT_BYTES // 1024}KiB or more",
+        )
 
 
 def _cluster(at: Location, cluster: ClusterKeys) -> Iterator[Violation]:

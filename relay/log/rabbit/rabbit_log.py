@@ -131,7 +131,9 @@ class RabbitLog:
 
     # Reading
 
-    async def read(self, from_offset: int, *, hurried: bool = False) -> _Cursor:
+    async def read(
+        self, from_offset: int, *, hurried: bool = False, heads: bool = False
+    ) -> _Cursor:
         if self._readers >= READERS:
             return await (await self._further_log()).read(from_offset, hurried=hurried)
         async with contextlib.AsyncExitStack() as unless_read:

@@ -82,6 +82,8 @@ def test_who_runs_a_site_is_in_no_revision_and_is_kept_with_the_mesh() -> None:
     [
         ("^nodes: [a, b]", "several nodes share nothing"),
         ("^nodes: any", "several nodes share nothing"),
+        ("^content: {above: 1MiB}", "without `cluster`: there is no Cassandra"),
+        (f"content: {{above: ^100KiB}}, {CLUSTER}", "share their batches with others"),
         (f"nodes: ^[a, any], {CLUSTER}", "`any` beside names"),
         (f"nodes: [a, ^a], {CLUSTER}", "a second node `a`"),
         (f"nodes: [^a/b], {CLUSTER}", "`a/b` cannot be a node's name"),
@@ -122,3 +124,12 @@ def test_each_site_has_a_keyspace_of_its_own() -> None:
     same = "{hosts: c:1, keyspace: same}"
     text = mesh_with(cluster(same)).replace("tokyo: {}", f"tokyo: {{{cluster(f'^{same}')}}}")
     assert "the keyspace `same` is that of site `paris` already" in the_error(text)
+
+
+def test_large_messages_may_be_kept_beside_the_log() -> None:
+    mesh = mesh_of(mesh_with(f"content: {{above: 1MiB}}, {CLUSTER}"))
+    assert mesh.sites["paris"].content_above == 2**20
+    without = mesh_of(mesh_with(CLUSTER))
+    assert without.sites["paris"].content_above is None
+    assert mesh.revision == without.revision, "nobody else's business"
+    assert mesh_from_json(mesh_as_json(mesh)) == mesh
