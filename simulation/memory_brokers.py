@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
@@ -21,13 +21,15 @@ from federation.brokers.users import put_aside_queues
 from federation.mesh import Link, Mesh
 from federation.names import Names, slot_names
 from relay.bulk_amqp import Connection, ConnectionFailed
+from relay.content.memory_content import KeptContent
+from relay.content.reference import ContentReference, id_of
 from relay.delivery.local_exchange import Answer, DelivererLockHeld, LocalClosed, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 from relay.links.transport.memory import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog, MemoryStream
-from relay.log.site_log import LogClosed
+from relay.log.site_log import LogClosed, Record
 from relay.packing.egress import EgressClosed
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker, Returns
 
@@ -99,8 +101,32 @@ class BrokerSlot:
         self.number = slot
         self.names = names
         self.stream = stream
+        self.content: KeptContent | None = None
+        """Content store of the site's nodes; None: they have none."""
         self.deliverers: list[MemoryExchange] = []
         self.lock_holder: MemoryExchange | None = None
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of the log, with the contents that are in the content store."""
+        return [self._whole(record) for record in self.stream.records]
+
+    def without_content(self) -> Iterator[ContentReference]:
+        """Yield the references whose content the content store does not have."""
+        for record, whole in zip(self.stream.records, self.records, strict=True):
+            reference = ContentReference.decode(record.data)
+            if reference is not None:
+                content = memoryview(whole.data)[len(reference.head) :]
+                if id_of(content) != reference.content_id:
+                    yield reference
+
+    def _whole(self, record: Record) -> Record:
+        reference = ContentReference.decode(record.data)
+        if reference is None or self.content is None:
+            return record
+        chunks = self.content.living(reference.content_id)
+        content = b"".join(chunk for _, (chunk, _) in sorted(chunks.items()))
+        return record._replace(data=reference.head + content)
 
     def log_digest(self) -> str:
         digest = blake2b(digest_size=16)

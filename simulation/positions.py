@@ -15,6 +15,7 @@ from typing import NamedTuple
 from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.batches.format import BadBatch, decode_entries, read_header
+from relay.content.reference import ContentReference
 from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.log.memory_log import MemoryStream
 from relay.log.site_log import Record
@@ -68,7 +69,8 @@ class ObservedLog:
 
     def _take(self, record: Record) -> None:
         try:
-            header = read_header(record.data)
+            reference = ContentReference.decode(record.data)
+            header = read_header(record.data if reference is None else reference.head)
         except BadBatch:
             return
         self.ever.add(header.name)

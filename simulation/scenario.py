@@ -195,9 +195,11 @@ def check_ledgers(world: World) -> None:
 
 def _check_slot(log: BrokerSlot, slots: SlotMap) -> None:
     """Raise InvariantBroken if the log has a batch of an exchange that another of the site's slots
-    judges.
+    judges, or refers to a content that is not in the site's store.
     """
-    for name in names_of(log.stream.records):
+    for lost in log.without_content():
+        raise InvariantBroken(f"I10 at {log.name}: content {lost.content_id.hex()} is not stored")
+    for name in names_of(log.records):
         exchange = name.series.exchange  # none for marks and canaries, which are of no slot
         slot = slots.of(exchange, partition_of(name.series.lane))
         if exchange and slot != log.number:

@@ -205,6 +205,7 @@ class SimulatedNode:
             self._access.state(slot.number, lambda folder: self._open_copy(slot), progress),
             shares_power=False,
             copy_report=progress.report,
+            contents=self._access.contents(),
             join_group=self._join_group,
         )
 

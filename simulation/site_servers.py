@@ -19,6 +19,9 @@ from relay.cluster.memory_coordination import MemoryCoordination, MemoryEnsemble
 from relay.cluster.shared_state import shared
 from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.cluster.slot_turns import CopyProgress, SlotTurns
+from relay.content.content_store import ContentAway
+from relay.content.contents import Contents
+from relay.content.memory_content import KeptContent, MemoryContent
 from relay.links.uplink import Uplink
 from relay.node.machine import OpenState
 
@@ -46,6 +49,8 @@ class SiteServers:
         """
         self.answers_lost = 0.0
         """Share of the journals' calls that fail, carried out or not."""
+        self.content = KeptContent(asyncio.get_running_loop().time)
+        """Contents of all slots' logs."""
         self.slower = 1.0
         """Factor of the time of the journals' calls."""
 
@@ -106,6 +111,12 @@ class ServerAccess:
             snapshots=self._servers.snapshots,
         )
 
+    def contents(self) -> Contents:
+        """Return the contents of one slot's log."""
+        return Contents(
+            MemoryContent(self._servers.content, self._half_of_content), self._chance.random
+        )
+
     def _entries(self) -> SiteEntries:
         if self._site is None:
             self._coordination = MemoryCoordination(self._servers.ensemble, self._half_a_call)
@@ -129,6 +140,12 @@ class ServerAccess:
         servers = self._servers
         if self._is_dead or servers.journal_away or self._chance.random() < servers.answers_lost:
             raise JournalAway("no answer")
+
+    async def _half_of_content(self) -> None:
+        try:
+            await self._half_of_the_journal()
+        except JournalAway as error:
+            raise ContentAway(str(error)) from error
 
     # Faults
 

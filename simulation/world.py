@@ -13,7 +13,7 @@ from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
-from federation.mesh import Link, Mesh
+from federation.mesh import LEAST_CONTENT_BYTES, Link, Mesh
 from relay.links.forwarding import forwarding_for
 from relay.links.transport.memory import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
@@ -69,6 +69,8 @@ class World:
         nodes: int = 1,
     ) -> None:
         """`nodes` is the number of each site's."""
+        if nodes > 1:
+            mesh = _with_contents(mesh)
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
@@ -116,6 +118,9 @@ class World:
             )
             for number, site in enumerate(mesh.sites)
         }
+        for slot in self.logs.values():
+            servers = self.sites[slot.site].servers
+            slot.content = None if servers is None else servers.content
         self.nodes = {
             name: SimulatedNode(
                 name,
@@ -163,6 +168,8 @@ class World:
         for link in _strands(mesh):
             if not self.network.has(link):
                 self.network.add(self._crossing(link))
+        if any(site.servers is not None for site in self.sites.values()):
+            mesh = _with_contents(mesh)
         self.mesh, self.book = mesh, replace(self.book, mesh=mesh)
 
     def _crossing(self, link: Link) -> Crossing:
@@ -193,7 +200,7 @@ class World:
         """
         if log.name in self._lost_tails:
             return
-        records = log.stream.records
+        records = log.records
         self.trace.add("retention", log.name, f"all but {keep} records")
         first = records[-keep].offset
         self.positions.about_to_eat(log.name)
@@ -203,7 +210,7 @@ class World:
         for other in self._neighbours_behind(log):
             # Messages that a neighbour's log has lost and not got back: nothing records any more
             # that they are missing there.
-            has = other.stream.records
+            has = other.records
             again = self._come_again[other.name] - set(lost_messages(has, len(has)))
             self.applications.destroyed |= gone & again
         log.stream.truncate_head(first)
@@ -259,7 +266,7 @@ class World:
             for message in egress_messages(exchange, broker.egress.bodies(queue))
             if message[1] == origin  # others' messages come by delivery, and are not packed
         }
-        records = log.stream.records
+        records = log.records
         lost = set(lost_messages(records, count))
         gone = {one for one in lost if one[1] == origin} | (lost - self._neighbours_have(log))
         if count >= len(records):
@@ -284,7 +291,7 @@ class World:
             message
             for link in self._strands_at(log, self.mesh.links_to(log.site))
             for message in messages_to_send(
-                self.log_of(link.sender, link).stream.records, forwarding_for(self.mesh, link)
+                self.log_of(link.sender, link).records, forwarding_for(self.mesh, link)
             )
         }
 
@@ -376,7 +383,7 @@ class World:
             stages = node.stages
             assert stages is not None
             lag = stages.undelivered.messages
-            if lag and in_part(log.stream.records) & self.applications.destroyed:
+            if lag and in_part(log.records) & self.applications.destroyed:
                 lag = 0  # the rest of that message comes no more, and only something newer ends it
             behind = [
                 f"{one['to']}: {n}" for one in link_reports(node) if (n := one["lag_messages"])
@@ -408,6 +415,15 @@ def _names_of_nodes(site: str, nodes: int) -> list[str]:
 def _step(nodes: Iterable[SimulatedNode]) -> None:
     for node in nodes:
         node.step()
+
+
+def _with_contents(mesh: Mesh) -> Mesh:
+    """Return the mesh with every other site keeping its large messages in a content store."""
+    sites = {
+        name: replace(site, content_above=LEAST_CONTENT_BYTES) if number % 2 == 0 else site
+        for number, (name, site) in enumerate(mesh.sites.items())
+    }
+    return replace(mesh, sites=sites)
 
 
 def _strands(mesh: Mesh) -> list[Link]:

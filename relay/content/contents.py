@@ -66,7 +66,7 @@ class Contents:
     """Present rule; None: nothing more is put into the store."""
     counts: ContentCounts = field(default_factory=ContentCounts)
     waits: dict[object, str] = field(default_factory=dict)
-    """What waits for the store at present, and why."""
+    """Reasons for which calls wait for the store at present."""
 
     @property
     def is_used(self) -> bool:

@@ -10,6 +10,7 @@ import logging
 from hashlib import blake2b
 
 from relay.batches.batch import (
+    BatchHead,
     BatchHeader,
     BatchKind,
     BatchName,
@@ -88,6 +89,16 @@ class ChunkBuilder:
     def over(self, chunk: DeliveryChunk) -> None:
         """Note that a chunk is settled, or given up."""
         self._under_way.remove(chunk)
+
+    def lacks(self, batch: LoggedBatch) -> bool:
+        """True if the batch is needed, and its content is gone."""
+        name = batch.header.name
+        return isinstance(batch.data, BatchHead) and not (
+            name in self._context.settled
+            or self._is_in_hand(name)
+            or name in self._deferred
+            or self._context.voids.is_void(batch.header)
+        )
 
     def add(self, job: Job) -> None:
         """Open the batch and append its messages for this site."""

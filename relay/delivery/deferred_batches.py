@@ -23,7 +23,7 @@ from relay.delivery.context import DeliveryContext
 from relay.delivery.part_builder import PartBuilder, ReadBatch
 from relay.delivery.settlement import Point
 from relay.ledger.rows import Outcome
-from relay.log.open_gap import just_before
+from relay.log.open_gap import OpenGap
 from relay.retry import retry_delay_s
 from relay.state.deferred_entries import DeferredEntry
 from relay.state.node_state import Commit
@@ -271,9 +271,16 @@ class DeferredBatches:
         self._context.save_position(writing)
         self._context.state.write(writing)
 
-    def pass_gap(self, first: int) -> None:
-        """Read batches that stood behind a lost place from the log's first record, at `first`."""
-        place = just_before(first)
+    def pass_gap(self, gap: OpenGap) -> None:
+        """Read batches that stood behind a lost place from the accepted gap's end; drop a batch of
+        which the content is gone.
+        """
+        place = gap.end
+        if gap.lost:
+            if (lost := self._batches.get(place.name)) is not None:
+                lost.may_be_gone = True
+                self.missed(lost)
+            return
         for batch in self.waiting():
             if batch.before is None or batch.before.offset < place.offset:
                 batch.before, batch.may_be_gone = place, True

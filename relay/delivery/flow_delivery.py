@@ -34,8 +34,8 @@ from relay.delivery.local_exchange import Answer
 from relay.delivery.redelivery import Redelivery
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
-from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
-from relay.log.reader import LogGap
+from relay.log.open_gap import START, OpenGap, gap_reason, gap_row
+from relay.log.reader import ContentGap, LogGap
 from relay.state.flow_state import Announced, FlowState, announce, commit, withdraw
 from relay.state.node_state import Commit
 from relay.tracing.batch_trace import BatchTrace
@@ -147,11 +147,16 @@ class FlowDelivery:
         accepted = None if context.gaps is None else context.gaps.accepted(gap.key)
         if context.gaps is None or accepted is None:
             return  # taken back meanwhile: the flow meets the gap again
-        context.settlement.gone(self.flow, just_before(gap.first))
+        writing = Commit()
+        if gap.lost:
+            name = gap.end.name
+            context.settled.add(name)
+            writing.settled(context.settled, [name.series])
+        else:
+            context.settlement.gone(self.flow, gap.end)
         self.queue.begin_again()
         self._builder = ChunkBuilder(self.flow, self._state, context, self.deferred)
-        self._redelivery.pass_gap(gap.first)
-        writing = Commit()
+        self._redelivery.pass_gap(gap)
         writing.row(gap.accepted_row(accepted.by, accepted.at, context.now_ms()))
         context.save_position(writing)
         context.state.write(writing)
@@ -173,8 +178,13 @@ class FlowDelivery:
         async for jobs in self.queue.jobs():
             self._is_busy = True
             for job in jobs:
-                if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
+                is_lost = builder.lacks(job.batch)
+                if (is_lost or builder.is_full_for(job.batch)) and not await self._deliver(
+                    builder.take()
+                ):
                     return
+                if is_lost:
+                    raise ContentGap(job.batch, job.before or START)
                 builder.add(job)
             if not await self._deliver(builder.take()):
                 return
@@ -191,6 +201,9 @@ class FlowDelivery:
             return
         builder, jobs = self._builder, self.queue.take_gathered()
         for job in jobs:
+            if builder.lacks(job.batch):
+                self.queue.begin_again()  # for the worker to stop there
+                break
             if builder.is_full_for(job.batch):
                 self._enter(builder.take())
             builder.add(job)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relay.batches.batch import Flow, LoggedBatch, make_entry
+from relay.batches.batch import BatchHead, Flow, LoggedBatch, make_entry
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch
 from relay.batches.opened_batch import OpenedEntries, open_batch
@@ -26,7 +26,8 @@ from relay.delivery.deferred_batches import COPY_POLL_S, DeferredBatches, Waitin
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.part_builder import PartBuilder, ReadBatch
 from relay.ledger.rows import Outcome
-from relay.log.reader import LogGap
+from relay.log.open_gap import START, OpenGap
+from relay.log.reader import ContentGap, LogGap
 from relay.state.node_state import Commit
 from relay.waiters import Signal, first_of
 
@@ -87,9 +88,9 @@ class Redelivery:
             else:
                 await self._try(waiting)
 
-    def pass_gap(self, first: int) -> None:
-        """Resume behind a gap: the log begins at offset `first`."""
-        self._deferred.pass_gap(first)
+    def pass_gap(self, gap: OpenGap) -> None:
+        """Resume behind an accepted gap."""
+        self._deferred.pass_gap(gap)
         self._gap_passed.set()
 
     async def _sleep(self, wait_s: float) -> None:
@@ -252,6 +253,9 @@ class Redelivery:
             pieces = await self._find(batch)
         if len(pieces) < len(batch.names):
             return None
+        for piece in pieces:
+            if isinstance(piece.data, BatchHead):
+                raise ContentGap(piece, batch.before or START)
         try:
             return _put_together(batch, pieces)
         except (BadBatch, FragmentMismatch) as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Series
+from relay.batches.batch import BatchHead, BatchHeader, BatchName, LoggedBatch, Series
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path, read_header, verify_digest
 from relay.batches.known_formats import Formats
 from relay.batches.signature import OriginUnknown
@@ -195,6 +195,8 @@ class GroupTask:
                 await self._parts.writer.running()
                 continue
             for _, header, data in batches:
+                if isinstance(data, BatchHead):
+                    continue  # the links say that it is gone
                 if self._is_own(header) and await self._counts(header):
                     member.publish(str(header.name), bytes(data))
             self._wake.set()

@@ -4,6 +4,9 @@ Nothing goes on silently behind a gap: the stage stops, the ledger has a row, an
 (`isthmus accept-gap`). From then on the stage's position is the place `just_before` the first
 record that the log has: a place without a batch, which a reader finds by its offset alone. If
 retention has eaten more by then, there is a new gap.
+
+A batch whose content is gone from the content store is a gap of one batch, whose place is the gap's
+end, for a stage that needs the batch and is done with all before.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, NamedTuple
 
 from relay.batches.batch import EVERY_SITE, BatchName, Flow, Place, Series
 from relay.ledger.rows import Event, LedgerRow, Stage
-from relay.log.reader import LogGap
+from relay.log.reader import ContentGap, LogGap
 from relay.log.recent_names import Seen
 
 HINT = "`isthmus accept-gap FILE SITE` shows what is missing, and has it go on with what there is"
@@ -98,6 +101,9 @@ class OpenGap:
     gone: tuple[GoneRange, ...] = ()
     is_all_named: bool = False
     """True if `gone` names all that is gone; otherwise `gone` is what the node remembers."""
+    lost: str = ""
+    """Name of the batch of which the content is gone, and nothing else; empty: retention has eaten
+    all that is missing."""
 
     @classmethod
     def of(
@@ -115,11 +121,15 @@ class OpenGap:
         """Describe a gap from the names that the log had lately, in its order; `is_needed` selects
         those that the stage still needed.
         """
+        offset, lost = gap.place.offset, ""
         gone, is_all_named = _gone(gap, names, is_needed)
+        if isinstance(gap, ContentGap):
+            offset, lost = gap.lost.offset - 1, str(gap.lost.name)
+            gone, is_all_named = (_lost_range(gap.lost.name),), True
         return cls(
             stage,
             name_before(gap.place),
-            gap.place.offset,
+            offset,
             gap.first,
             now_ms,
             link,
@@ -129,6 +139,7 @@ class OpenGap:
             flow.lane if flow else 0,
             gone,
             is_all_named,
+            lost,
         )
 
     @property
@@ -148,6 +159,13 @@ class OpenGap:
     def messages(self) -> int | None:
         """Number of messages gone, or None if unknown."""
         return sum(gone.messages for gone in self.gone) if self.is_all_named else None
+
+    @property
+    def end(self) -> Place:
+        """Place behind which a stage goes on once a person has accepted the gap."""
+        if self.lost:
+            return Place(self.first - 1, BatchName.parse(self.lost))
+        return just_before(self.first)
 
     def missing(self, name_of: Callable[[str], str] = str) -> list[str]:
         """Lines that describe what is missing. `name_of` gives a site's name for its cluster ID."""
@@ -189,6 +207,7 @@ class OpenGap:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> OpenGap:
         """Read the fields of `as_json`. Raises KeyError, TypeError, ValueError for other fields."""
+        record = {"lost": "", **record}  # which earlier versions did not write
         fields = {key: record[key] for key in cls.__dataclass_fields__}
         return cls(
             **{
@@ -221,6 +240,12 @@ def read_gaps(text: str) -> list[OpenGap]:
 def write_gaps(gaps: Iterable[OpenGap]) -> str:
     """Text of the file that `read_gaps` reads."""
     return json.dumps({"format": 1, "gaps": [gap.as_json() for gap in gaps]}, indent=1)
+
+
+def _lost_range(name: BatchName) -> GoneRange:
+    series, sequence = name
+    run = series.incarnation.hex()
+    return GoneRange(series.origin, run, series.exchange, sequence, sequence, 1, 1)
 
 
 def _gone(

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from relay.batches.batch import LoggedBatch, Place
+from relay.batches.batch import BatchHead, LoggedBatch, Place
 from relay.log.hot_tail import HotTail, Wish
 from relay.log.scans.scan_cursor import ScanCursor
 from relay.log.scans.shared_scan import LogScans
@@ -55,6 +55,23 @@ class LogGap(PlaceLost):
         well.
         """
         return LogGap(done, self.first) if done.offset < self.place.offset else self
+
+
+class ContentGap(LogGap):
+    """The content of one batch is gone, and nothing else: a stage that needs the batch stops.
+
+    `lost` is the batch's place.
+    """
+
+    def __init__(self, batch: LoggedBatch, after: Place) -> None:
+        """`after` is the place up to which the stage is done."""
+        super().__init__(after, batch.place.offset + 1)
+        reason = batch.data.reason if isinstance(batch.data, BatchHead) else "gone"
+        self.args = (f"{batch.place.name} at {batch.place.offset}: {reason}",)
+        self.lost = batch.place
+
+    def since(self, done: Place) -> LogGap:
+        return self
 
 
 class LogSource(Protocol):

@@ -35,7 +35,7 @@ from relay.links.settings import LinkSettings
 from relay.links.transport.connection import Clock, LinkParts
 from relay.links.transport.rabbit import LinkEndAddress
 from relay.links.uplink import minute_of_day, rates_at
-from relay.log.open_gap import OpenGap, gap_row, just_before
+from relay.log.open_gap import OpenGap, gap_row
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
@@ -503,7 +503,7 @@ class LinkGaps:
             return
         gap, kept = accepted.gap, memory.load()
         row = gap.accepted_row(accepted.by, accepted.at, self._clock.wall_ms())
-        place = just_before(gap.first)
+        place = gap.end
         if kept is None:
             memory.begin(gap.first, row)
         elif kept.place is None or kept.place.offset < place.offset:

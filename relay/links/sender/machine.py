@@ -198,6 +198,13 @@ class LinkSender:
         return self._choice.wish
 
     @property
+    def lost(self) -> LoggedBatch | None:
+        """Batch that the receiver lacks and whose content is gone here, once the receiver has all
+        that it should have before; else None.
+        """
+        return self._session.lost if self._session is not None and self.rests else None
+
+    @property
     def rests(self) -> bool:
         """True in a session with nothing under way."""
         return self._session is not None and not self._session.window.outstanding

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
+from relay.batches.batch import BatchHead, BatchHeader, BatchName, LoggedBatch, Place, Series
 from relay.batches.format import BadBatch, verify_digest
 from relay.batches.name_set import NameSet
 from relay.links.forwarding import Forwarding, ForwardingDecision
@@ -177,6 +177,9 @@ class OutgoingBatches:
                 session.progress_at = now  # progress is timed from the first batch under way
             if unread is not None and header.name == unread.name:
                 session.stands = unread.reason
+                break
+            if isinstance(data, BatchHead):
+                session.stands, session.lost = data.reason, LoggedBatch(place, header, data)
                 break
             number = window.send(place, header, len(data), now)
             name = header.name

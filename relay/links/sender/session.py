@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from relay.batches.batch import BatchHeader, BatchName, Place
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import Formats
 from relay.batches.name_set import BadNameSet, NameSet
 from relay.links.wire import Have, Over
@@ -199,7 +199,10 @@ class SenderSession:
     reads: Formats
     """Formats that the receiver reads, by its own account."""
     stands: str = ""
-    """Reason why nothing more is sent: the receiver cannot read the next batch. Empty otherwise."""
+    """Reason why nothing more is sent: the receiver cannot read the next batch, or its content is
+    gone here. Empty otherwise."""
+    lost: LoggedBatch | None = None
+    """Next batch, whose content is gone here."""
     arrived: int = 0
     acked: bool = False
     acked_at: float = 0.0

@@ -35,7 +35,7 @@ from relay.links.transport.link_end import Carried, LinkEnd
 from relay.links.uplink import Gate
 from relay.links.wire import Send
 from relay.log.open_gap import gap_reason, just_before
-from relay.log.reader import LogGap, LogReader, PlaceLost
+from relay.log.reader import ContentGap, LogGap, LogReader, PlaceLost
 from relay.log.site_log import SiteLogError
 
 log = logging.getLogger(__name__)
@@ -193,6 +193,8 @@ class LinkSenderTask:
         await self._feed(lambda: machine.tick(clock.now(), clock.wall_ms(), end.status))
         if (machine.counters.acked, machine.counters.sessions) != known:
             self._on_news()
+        if (lost := machine.lost) is not None and not self.gap:
+            self._stop_at(ContentGap(lost, self.done_to))
         self._read_on()
 
     async def _feed(self, event: Callable[[], Sequence[SenderAction]]) -> None:

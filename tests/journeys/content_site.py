@@ -1,0 +1,77 @@
+"""A site of two nodes that keeps large messages in its Cassandra, beside one of a single node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from cassandra.cluster import Session
+
+from dedup.journal.cassandra_session import CassandraAccess, connect
+from federation.brokers.broker_uri import parse_host_port
+from federation.names import Names
+from relay.log.rabbit.rabbit_log import open_rabbit_log
+from relay.log.site_log import Record
+from tests.journeys.conftest import MeshFactory
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.several_nodes import NODES, SITE, SiteServers
+
+OTHER = "paris"
+EXCHANGES = ("orders", "prices", "news")
+ANSWERS = "answers"
+"""Exchange into which nobody publishes at SITE."""
+ABOVE = "1MiB"
+
+
+async def mesh_with_content(make: MeshFactory, servers: SiteServers, **more: Any) -> LiveMesh:
+    """A running mesh: SITE of two nodes, with a content store, and OTHER of one, without."""
+    keys = {"nodes": NODES, "cluster": servers.keys, "content": {"above": ABOVE}}
+    exchanges = [{"name": name} for name in (*EXCHANGES, ANSWERS)]
+    sites = {OTHER: {}, SITE: keys}
+    mesh = await make(*sites, sites=sites, exchanges=exchanges, topology="complete", **more)
+    mesh.start_each()
+    await mesh.running()
+    return mesh
+
+
+async def log_of(mesh: LiveMesh, site: str) -> list[Record]:
+    """Records of a site's log, as they stand there."""
+    names = Names(mesh.mesh.name)
+    log = await open_rabbit_log(
+        mesh.book.stream(site), names.log, mark_name=names.deliverer_mark, name="test"
+    )
+    try:
+        end, records = await log.end(), list[Record]()
+        cursor = await log.read(0)
+        while end is not None and (not records or records[-1].offset < end):
+            records += await cursor.next()
+        return records
+    finally:
+        await log.close()
+
+
+@asynccontextmanager
+async def store_of(mesh: LiveMesh) -> AsyncIterator[Session]:
+    """A session with the keyspace of SITE."""
+    nodes = mesh.mesh.sites[SITE].nodes
+    assert nodes is not None
+    place = nodes.cassandra
+    access = CassandraAccess(
+        hosts=[parse_host_port(host) for host in place.hosts],
+        datacenter=place.datacenter,
+        keyspace=place.keyspace,
+        replication=place.replication,
+    )
+    session = await asyncio.to_thread(connect, access)
+    try:
+        yield session
+    finally:
+        await asyncio.to_thread(session.cluster.shutdown)
+
+
+def chunks_in(session: Session) -> dict[tuple[bytes, int], int]:
+    """The seconds that each chunk of the content store has to live."""
+    rows = session.execute("SELECT id, chunk, TTL(data) AS life FROM content")
+    return {(row.id, row.chunk): row.life for row in rows}
