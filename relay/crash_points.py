@@ -45,6 +45,7 @@ POINTS = {
     "turn.begun": "the epoch has begun, and nothing of the node runs",
     "journal.writing": "a row is about to be sent to the journal",
     "journal.written": "a row is in the journal, and nobody has looked whose the slot is since",
+    "content.stored": "the content of a batch is in the content store, and its batch not logged",
     "snapshot.writing": "a part of a snapshot is about to be written",
     "snapshot.complete": "a snapshot is complete, and what it replaces is there",
     "snapshot.forgot": "what a snapshot has replaced is deleted",

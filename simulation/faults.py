@@ -16,6 +16,7 @@ from simulation.memory_brokers import BrokerSlot, Crossing, SiteBroker
 from simulation.node_faults import (
     expire_sessions,
     freeze,
+    lose_content,
     lose_ensemble,
     move_slot,
     split_broker,
@@ -408,6 +409,7 @@ FAULTS: Mapping[str, Fault] = {
     "ensemble": Fault(lose_ensemble),
     "journal": Fault(trouble_journal),
     "split": Fault(split_broker, in_turns=False),
+    "content": Fault(lose_content),
     "move": Fault(move_slot),
     "lossy-group": Fault(lose_datagrams, doubt=False),
     "deaf": Fault(deafen, doubt=False),
@@ -422,7 +424,7 @@ LOSSES = frozenset(("tail", "anew", "retention"))
 A link that begins anew, because it carries something else now, does not learn of records eaten
 before: a change together with these faults is not worked out.
 """
-OF_NODES = ("takeover", "session", "ensemble", "journal", "split")
+OF_NODES = ("takeover", "session", "ensemble", "journal", "split", "content")
 """Faults of sites of several nodes; sites of one are spared."""
 OF_SHARED_SLOTS = ("move",)
 """Faults of sites whose nodes share several slots."""

@@ -71,6 +71,18 @@ def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
             yield from found
 
 
+def messages_in(records: Iterable[Record], name: BatchName) -> set[MessageOf]:
+    """Return the messages of which the batch of this name holds a part."""
+    first_pieces: dict[BatchName, tuple[str, int]] = {}
+    found: set[MessageOf] = set()
+    for record in records:
+        header = _header(record)
+        if header is not None:
+            messages = set(_messages(record, header, first_pieces))
+            found |= messages if header.name == name else set()
+    return found
+
+
 def in_part(records: Iterable[Record]) -> set[MessageOf]:
     """Return the messages of which the records hold the first piece and not all."""
     first_pieces: dict[BatchName, tuple[str, int]] = {}

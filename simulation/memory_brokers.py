@@ -103,6 +103,8 @@ class BrokerSlot:
         self.stream = stream
         self.content: KeptContent | None = None
         """Content store of the site's nodes; None: they have none."""
+        self.lost: dict[bytes, dict[int, tuple[bytes, float]]] = {}
+        """Contents that the store has lost, by ID."""
         self.deliverers: list[MemoryExchange] = []
         self.lock_holder: MemoryExchange | None = None
 
@@ -115,7 +117,7 @@ class BrokerSlot:
         """Yield the references whose content the content store does not have."""
         for record, whole in zip(self.stream.records, self.records, strict=True):
             reference = ContentReference.decode(record.data)
-            if reference is not None:
+            if reference is not None and reference.content_id not in self.lost:
                 content = memoryview(whole.data)[len(reference.head) :]
                 if id_of(content) != reference.content_id:
                     yield reference
@@ -124,7 +126,8 @@ class BrokerSlot:
         reference = ContentReference.decode(record.data)
         if reference is None or self.content is None:
             return record
-        chunks = self.content.living(reference.content_id)
+        content_id = reference.content_id
+        chunks = self.content.chunks.get(content_id) or self.lost.get(content_id, {})
         content = b"".join(chunk for _, (chunk, _) in sorted(chunks.items()))
         return record._replace(data=reference.head + content)
 

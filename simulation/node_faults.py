@@ -155,6 +155,12 @@ async def trouble_journal(world: World, chance: random.Random) -> None:
     world.trace.add("journal", site, "well")
 
 
+async def lose_content(world: World, chance: random.Random) -> None:
+    """Let the content store of a site lose something for good."""
+    name, _ = _site(world, chance)
+    world.lose_content(name, chance)
+
+
 async def split_broker(world: World, chance: random.Random) -> None:
     """Let a site's cluster give both locks to a second node while the first holds them: the second
     has been told to take over, and the first may be alive, or frozen.

@@ -31,6 +31,7 @@ from simulation.losses import (
     egress_messages,
     in_part,
     lost_messages,
+    messages_in,
     messages_to_send,
     names_of,
 )
@@ -225,6 +226,17 @@ class World:
         strands = (one for link in links for one in self.mesh.strands(link))
         return [one for one in strands if self.log_of(log.site, one) is log]
 
+    def lose_content(self, site: str, chance: random.Random) -> None:
+        """Let a site's content store lose a content."""
+        servers = self.sites[site].servers
+        if servers is None or not servers.content.chunks:
+            return
+        content_id = chance.choice(sorted(servers.content.chunks))
+        self.trace.add("lost", site, f"content {content_id.hex()}")
+        chunks = servers.content.chunks.pop(content_id)
+        for log in self.brokers[site].slots:
+            log.lost[content_id] = chunks
+
     async def operate(self) -> None:
         """Act for ever as an operator who accepts each reported gap and starts the nodes that
         stopped at one. Messages in an accepted gap may be missing.
@@ -250,6 +262,11 @@ class World:
         self.trace.add("accepted", log.name, f"{gap.key}: {'; '.join(gap.missing())}")
         eaten = self._heads[log.name].between(gap.offset, gap.first)
         self.positions.accepted(log.name, (one.name for one in eaten))
+        if gap.lost:
+            self.positions.accepted(log.name, [gap.end.name])
+            gone = messages_in(log.records, gap.end.name)
+            self.applications.destroyed |= gone
+            self.applications.moved |= gone
         for one in eaten:
             self.applications.destroyed |= one.messages
             # A second copy, made by a killed packer's successor, may stand behind later messages.

@@ -79,7 +79,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "exposition",
         "old_names | page | sections",
         "catalogue",
-        "link_metrics | site_metrics",
+        "content_metrics | link_metrics | site_metrics",
         "definition",
     ),
     "relay/tracing": (

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from relay import crash_points
 from relay.batches.batch import BatchHead
 from relay.content.contents import ContentGone, Contents, StoringRule
 from relay.content.reference import ContentReference, content_of
@@ -95,6 +96,7 @@ class ContentLog:
         if content is None:
             return record
         content_id = await self._contents.put(content, rule.retention_s)
+        crash_points.reach("content.stored")
         head = record[: len(record) - len(content)]
         return ContentReference(head, content_id, len(content)).encode()
 

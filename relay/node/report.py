@@ -39,7 +39,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         report["slot"] = node.shared_state()
         report["orders_kept"] = node.holds.is_kept
     if node.contents is not None and node.contents.is_used:
-        report["content"] = asdict(node.contents.counts) | {"waiting": node.contents.reason}
+        report["content"] = asdict(node.contents.counts)
     if node.copy_report is not None:
         report["takeovers"] = node.takeovers
         if node.stage == STANDBY and (copy := node.copy_report()) is not None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
+from relay import crash_points
 from relay.content.contents import MARGIN_S
-from tests.journeys.application import at, letter
+from relay.content.reference import ContentReference
+from tests.journeys.application import Inbox, Received, at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.content_site import (
     ANSWERS,
@@ -21,7 +27,10 @@ from tests.journeys.content_site import (
     mesh_with_content,
     store_of,
 )
-from tests.journeys.several_nodes import SITE, SiteServers
+from tests.journeys.memory_watch import MemoryWatch
+from tests.journeys.several_nodes import NODES, SITE, SiteServers
+from tests.journeys.supervised_mesh import isthmus
+from tests.waiting import until
 
 MIB = 2**20
 
@@ -51,3 +60,129 @@ async def test_one_body_in_three_exchanges_is_kept_once_and_arrives_three_times(
         assert len(pieces) == 7 + 4
         kept_s = mesh.mesh.retention_s + MARGIN_S
         assert kept_s - 600 < min(lives.values()) <= max(lives.values()) <= kept_s
+
+
+@pytest.mark.slow
+async def test_a_node_that_dies_between_content_and_append_is_replaced_and_loses_nothing(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    body = random.Random(3).randbytes(4 * MIB)
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        runs = await mesh.node_that_runs(SITE)
+        (other,) = set(NODES) - {runs}
+        mesh.stop(f"{SITE}/{other}")
+        once = tmp_path / "once"
+        mesh.environment = {crash_points.VARIABLE: f"content.stored:2:{once}"}
+        mesh.start_node(SITE, other)
+        mesh.environment = {}
+        await mesh.until_told(
+            lambda told: told["sites"][SITE]["nodes"].get(other, {}).get("state") == "standby",
+            f"{other} stands by",
+        )
+        mesh.stop(f"{SITE}/{runs}")
+        async with at(mesh, OTHER, SITE) as (paris, tokyo):
+            box = await paris.listen("orders")
+            await tokyo.post("orders", letter(body, str(uuid.uuid4())), letter(b"small"))
+            assert await mesh.dies(f"{SITE}/{other}") == -signal.SIGKILL
+            assert once.exists()
+            mesh.start_node(SITE, runs)
+            assert [m.body for m in await box.has(2)] == [body, b"small"]
+
+
+@pytest.mark.slow
+async def test_a_content_that_is_gone_is_a_gap_and_the_rest_goes_on_once_it_is_accepted(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    chance = random.Random(4)
+    lost, kept = chance.randbytes(2 * MIB), chance.randbytes(3 * MIB)
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        async with at(mesh, OTHER) as (paris,):
+            await paris.declare("kept", "orders", "#")
+        mesh.stop(OTHER)
+        async with at(mesh, SITE) as (tokyo,):
+            for body in (b"before", lost, kept, b"behind"):
+                await tokyo.post("orders", letter(body, str(uuid.uuid4())))
+        await mesh.until_told(
+            lambda told: told["sites"][SITE].get("content", {}).get("stored") == 7, "all is stored"
+        )
+        references = [ContentReference.decode(one.data) for one in await log_of(mesh, SITE)]
+        gone = next(one for one in references if one is not None).content_id
+        async with store_of(mesh) as session:
+            await asyncio.to_thread(
+                session.execute, "DELETE FROM content WHERE id = %s AND chunk = 1", [gone]
+            )
+        for node in NODES:
+            mesh.kill(f"{SITE}/{node}")  # whose memory has it yet
+            mesh.start_node(SITE, node)
+        mesh.start([OTHER])
+        link = await mesh.until_told(
+            lambda told: next((one for one in told["links"] if "gap" in one["reason"]), None),
+            "the link stops",
+            within_s=120,
+        )
+        assert f"chunk 1 of content {gone.hex()} is gone" in link["reason"]
+        code, said = await isthmus(mesh, "accept-gap", SITE, "--yes")
+        assert code == 0, said
+        async with at(mesh, OTHER) as (paris,):
+            box = await paris.consume("kept")
+            assert [m.body for m in await box.has(3)] == [b"before", kept, b"behind"]
+
+
+@pytest.mark.long
+async def test_a_hundred_large_messages_arrive_whole_and_in_order_though_nodes_are_killed(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    chance = random.Random(11)
+    sizes = [50 if n % 3 == 2 else chance.randint(MIB, 15 * MIB) for n in range(150)]
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        async with at(mesh, OTHER, SITE) as (paris, tokyo):
+            boxes = [await paris.listen("orders"), await tokyo.listen(ANSWERS)]
+            sent: list[dict[int, bytes]] = [{}, {}]
+            for n, size in enumerate(sizes):
+                body = b"%d " % n + chance.randbytes(size)
+                sent[n % 2][n] = blake2b(body).digest()
+                from_here, exchange = ((tokyo, "orders"), (paris, ANSWERS))[n % 2]
+                await from_here.post(exchange, letter(body, str(uuid.uuid4()) if n % 4 else ""))
+                if n % 30 == 29:
+                    runs = await mesh.node_that_runs(SITE)
+                    mesh.kill(f"{SITE}/{runs}")
+                    mesh.start_node(SITE, runs)
+            for box, bodies in zip(boxes, sent, strict=True):
+                got = arrivals(box)
+                await until(lambda: got() >= bodies.keys(), mesh.logs, 400)  # noqa: B023
+                assert all(blake2b(m.body).digest() == bodies[number_of(m)] for m in box.got)
+                firsts = [number_of(m) for m in box.got if not m.flagged]
+                assert firsts == sorted(set(firsts)), "once each, in order; repeats are flagged"
+
+
+@pytest.mark.long
+async def test_large_messages_take_little_of_the_log_and_of_a_nodes_memory(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    body = random.Random(12).randbytes(15 * MIB - 10)
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        async with at(mesh, OTHER, SITE) as (paris, tokyo):
+            boxes = [await paris.listen("orders"), await tokyo.listen(ANSWERS)]
+            async with MemoryWatch(mesh) as watch:
+                for n in range(50):
+                    for site, exchange in ((tokyo, "orders"), (paris, ANSWERS)):
+                        await site.post(exchange, letter(b"%9d" % n + body, str(uuid.uuid4())))
+                    for box in boxes:
+                        await box.has(n + 1)
+                        box.got[n] = replace(box.got[n], body=b"")
+            in_log = sum(len(record.data) for record in await log_of(mesh, SITE))
+        print(f"log {in_log / (100 * len(body)):.2%} of the bodies; MB: {watch.most_mb}")
+        assert in_log < len(body)
+        assert max(watch.most_mb[f"{SITE}/{node}"] for node in NODES) < 150
+
+
+def number_of(message: Received) -> int:
+    return int(message.body.split(b" ", 1)[0])
+
+
+def arrivals(box: Inbox) -> Callable[[], set[int]]:
+    return lambda: {number_of(message) for message in box.got}

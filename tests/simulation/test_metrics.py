@@ -22,6 +22,7 @@ from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
 
 SECTIONS_OF_A_ROW = {"sites", "links", "links_in", "lanes", "log", "slots", "slot", "copy", "group"}
+SECTIONS_OF_A_ROW |= {"content"}
 HELD = {(metric.section, metric.key) for metric in CATALOGUE} | set(LEFT_OUT)
 
 
@@ -72,7 +73,10 @@ MESHES: dict[str, tuple[Mesh, int, set[ReportSection]]] = {
     "nodes": (
         simulated_mesh("complete", 2, 3, slots=[SlotMap(), *drawn_slots(2, 1, 3, 1)]),
         2,
-        {ReportSection.SLOT, ReportSection.COPY, ReportSection.SITE, ReportSection.PROCESS},
+        {
+            *(ReportSection.SLOT, ReportSection.COPY, ReportSection.CONTENT),
+            *(ReportSection.SITE, ReportSection.PROCESS),
+        },
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from relay.admin.metrics.content_metrics import CONTENT_METRICS
 from relay.admin.metrics.definition import MetricDefinition, ReportSection
 from relay.admin.metrics.link_metrics import (
     GROUP_METRICS,
@@ -26,6 +27,7 @@ CATALOGUE: tuple[MetricDefinition, ...] = (
     *DELAY_METRICS,
     *LOG_METRICS,
     *SLOT_METRICS,
+    *CONTENT_METRICS,
     *LINK_METRICS,
     *LANE_METRICS,
     *RECEIVER_METRICS,

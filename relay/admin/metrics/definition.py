@@ -28,6 +28,7 @@ class ReportSection(StrEnum):
     LOG = "log"
     SLOT = "slot"
     COPY = "copy"
+    CONTENT = "content"
     GROUP = "group"
     HEARD = "heard"
     FLOW = "flow"
@@ -48,6 +49,7 @@ _LABELS = {
     ReportSection.LOG: ("site",),
     ReportSection.SLOT: ("site", "slot"),
     ReportSection.COPY: ("site", "slot"),
+    ReportSection.CONTENT: ("site", "slot"),
     ReportSection.GROUP: ("site",),
     ReportSection.HEARD: ("site", "from"),
     ReportSection.FLOW: ("site", "origin", "exchange"),

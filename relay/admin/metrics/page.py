@@ -52,6 +52,11 @@ _SECTIONS = {
         " the slot.",
     ),
     ReportSection.COPY: ("Copies of slots", "Of a node that stands by."),
+    ReportSection.CONTENT: (
+        "Content stores",
+        "Of a site that [keeps large messages](cluster.md#large-messages) in its Cassandra, or has"
+        " kept some: by slot, of each node that has run the slot.",
+    ),
     ReportSection.GROUP: (
         "Multicast group",
         "Sites of a mesh with a [group](multicast.md#seeing). Counts begin anew when the site joins"

@@ -59,6 +59,12 @@ def _copies(report: Report) -> _Rows:
     return [(labels, figures["copy"]) for labels, figures in _slots(report) if "copy" in figures]
 
 
+def _contents(report: Report) -> _Rows:
+    for labels, figures in _slots(report):
+        if "content" in figures:
+            yield labels, figures["content"]
+
+
 def _groups(report: Report) -> _Rows:
     for site, group in _part("group")(report):
         yield site, {**group, "up": not group["away"]}
@@ -102,6 +108,7 @@ _ROWS: Mapping[ReportSection, Callable[[Report], _Rows]] = {
     ReportSection.LOG: _part("log"),
     ReportSection.SLOT: _held_slots,
     ReportSection.COPY: _copies,
+    ReportSection.CONTENT: _contents,
     ReportSection.GROUP: _groups,
     ReportSection.HEARD: _heard,
     ReportSection.FLOW: _flows,

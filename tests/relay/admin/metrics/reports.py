@@ -66,7 +66,7 @@ REPORT: dict[str, Any] = {
             "core": "pure",
             "takeovers": 1,
             "slots": [
-                {"takeovers": 1, "slot": _HELD},
+                {"takeovers": 1, "slot": _HELD, "content": {"stored": 3, "gone": 0}},
                 {"takeovers": 0, "copy": {"row": 1199, "followed_s": 0.2}},
             ],
         },
