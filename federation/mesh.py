@@ -71,6 +71,14 @@ class OrderRule(StrEnum):
     BEST_EFFORT = "best_effort"
 
 
+class LargeRule(StrEnum):
+    """What consumers get of a large message, at a site with a content store."""
+
+    BODY = "body"
+    REFERENCE = "reference"
+    """No body, and headers by which `isthmus content get` fetches the body."""
+
+
 class AckRule(StrEnum):
     """Moment at which a publisher's message counts as taken from egress."""
 
@@ -176,6 +184,7 @@ class Exchange:
     priorities: PriorityRule = PriorityRule.KEEP
     deadline_s: float | None = None
     """Limit from publishing to delivery; a later delivery is a finding of the audit."""
+    large: LargeRule = LargeRule.BODY
 
     def leaves(self, site: str) -> bool:
         """Return True if messages published at `site` go out."""

@@ -15,6 +15,7 @@ from isthmus.commands.apply import apply
 from isthmus.commands.audit import audit
 from isthmus.commands.bench import bench
 from isthmus.commands.cluster import cluster
+from isthmus.commands.content import content
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
 from isthmus.commands.health import health
@@ -65,6 +66,7 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(audit, name="audit")
 app.add_typer(cluster, name="cluster")
+app.add_typer(content, name="content")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")
 

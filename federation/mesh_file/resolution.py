@@ -39,6 +39,7 @@ from federation.mesh import (
     IdentityRule,
     IdentityScope,
     JournalPlace,
+    LargeRule,
     Link,
     LogLimit,
     Mesh,
@@ -259,6 +260,7 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         acks=AckRule(keys.acks),
         priorities=PriorityRule(keys.priorities),
         deadline_s=keys.deadline,
+        large=LargeRule(keys.large),
     )
 
 

@@ -24,6 +24,9 @@ REPAIRED_HEADER = b"x-mesh-repaired"
 DEATHS_HEADER = b"x-mesh-deaths"
 USER_HEADER = b"x-mesh-user-id"
 CLUSTER_HEADER = b"x-mesh-cluster-id"
+CONTENT_ID_HEADER = b"x-mesh-content-id"
+CONTENT_BYTES_HEADER = b"x-mesh-content-bytes"
+CONTENT_SHA256_HEADER = b"x-mesh-content-sha256"
 
 DEAD_REASON_HEADER = b"x-mesh-dead-reason"
 ATTEMPTS_HEADER = b"x-mesh-dead-attempts"
@@ -43,6 +46,9 @@ DELIVERED = {
     DEATHS_HEADER: "digest of the `x-death` with which it was published",
     USER_HEADER: "`user_id` that the publisher gave it",
     CLUSTER_HEADER: "`cluster_id` that the publisher gave it",
+    CONTENT_ID_HEADER: "of a large message without its body: ID for `isthmus content get`",
+    CONTENT_BYTES_HEADER: "bytes of that body, a number",
+    CONTENT_SHA256_HEADER: "SHA-256 of that body, in hexadecimal digits",
 }
 """Headers of messages that a site's applications get."""
 PUT_ASIDE = {

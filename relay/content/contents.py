@@ -31,6 +31,18 @@ class ContentGone(Exception):
     """The content is not in the store any more, or is damaged there: taking it again is in vain."""
 
 
+async def fetch(store: ContentStore, content_id: bytes) -> bytes:
+    """Return the content of this ID, whole and as the ID says. Raises ContentGone, ContentAway."""
+    numbers = sorted(await store.lives(content_id))
+    if not numbers:
+        raise ContentGone("the store has no such content: it never had, or its time is over")
+    chunks = [await store.read(content_id, number) for number in numbers]
+    content = b"".join(chunk for chunk in chunks if chunk is not None)
+    if id_of(content) != content_id:
+        raise ContentGone("the store does not have all of this content, or it is damaged there")
+    return content
+
+
 @dataclass(slots=True)
 class ContentCounts:
     """Counts since the node started."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from dedup.barrier import Barrier
-from federation.mesh import Mesh
+from federation.mesh import LargeRule, Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Flow, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
+from relay.content.contents import Contents, StoringRule
 from relay.delivery.delays import DeliveryDelays
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
@@ -125,6 +126,8 @@ class DeliveryContext:
     window_ms: int
     position: Place | None = None
     """Position stored last."""
+    contents: Contents | None = None
+    """Contents in the site's content store; None: the site's nodes share none."""
     held: str = ""
     """Reason why delivery is held, empty if not held."""
     released: Signal = field(default_factory=Signal)
@@ -167,6 +170,13 @@ class DeliveryContext:
         if series.destinations:
             return own in series.destinations
         return own not in self.absent.get(header.revision, ())
+
+    def referring(self, exchange: str) -> StoringRule | None:
+        """Rule by which large messages of an exchange go out without their bodies; None: with."""
+        found = self.mesh.exchanges.get(exchange)
+        if self.contents is None or found is None or found.large is not LargeRule.REFERENCE:
+            return None
+        return self.contents.rule
 
     def announced(self) -> Iterator[Announced]:
         """Yield what flows have announced and not settled: rows are still to come."""

@@ -24,6 +24,7 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
+from relay.delivery.referred import referred
 from relay.delivery.undeliverable import dead_letter_of, quarantined_of, smaller_form
 from relay.ledger.rows import Outcome
 from relay.retry import retry_delay_s
@@ -60,7 +61,7 @@ class FlowPublisher:
         if channel is None or exchange is None or local is None:
             return None
         numbers, messages = chunk.outgoing(list(range(len(chunk))), context.now_ms())
-        if len(numbers) < len(chunk):
+        if len(numbers) < len(chunk) or self._has_large(messages):
             return None
         timeout_s = context.settings.confirm_timeout_s
         answers = local.publish_next(
@@ -145,12 +146,31 @@ class FlowPublisher:
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
             return True  # all expired, or found unreadable just now
+        if self._has_large(messages):
+            ready = await self._context.or_stop(self._referred(messages))
+            if ready is None:
+                return False
+            messages = ready
         on_sent = turn.handed_over if len(messages) == len(chunk) else None
         answers = await self._send(exchange, messages, on_sent)
         if answers is None:
             return False  # nothing was sent: no connection, or a refusal
         self._answered(turn, sent, answers, connected=not self._connection_lost)
         return True
+
+    def _has_large(self, messages: Sequence[Outgoing]) -> bool:
+        """True if a message is to go out without its body."""
+        rule = self._context.referring(self._flow.exchange)
+        return rule is not None and any(len(one.body) > rule.above for one in messages)
+
+    async def _referred(self, messages: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        rule, contents = self._context.referring(self._flow.exchange), self._context.contents
+        if rule is None or contents is None:
+            return messages
+        return [
+            await referred(one, contents, rule) if len(one.body) > rule.above else one
+            for one in messages
+        ]
 
     async def _send(
         self,

@@ -282,6 +282,7 @@ class NodeParts:
             clock_differences_ms=given.clock_differences_ms,
             delays=self.delays,
             trace=self.trace,
+            contents=self.machine.contents,
         )
         context.hold(self.held)
         return context, connection

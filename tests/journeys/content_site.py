@@ -22,6 +22,8 @@ OTHER = "paris"
 EXCHANGES = ("orders", "prices", "news")
 ANSWERS = "answers"
 """Exchange into which nobody publishes at SITE."""
+REFERRED = "films"
+"""Exchange whose large messages consumers at SITE get without their bodies."""
 ABOVE = "1MiB"
 
 
@@ -29,6 +31,7 @@ async def mesh_with_content(make: MeshFactory, servers: SiteServers, **more: Any
     """A running mesh: SITE of two nodes, with a content store, and OTHER of one, without."""
     keys = {"nodes": NODES, "cluster": servers.keys, "content": {"above": ABOVE}}
     exchanges = [{"name": name} for name in (*EXCHANGES, ANSWERS)]
+    exchanges.append({"name": REFERRED, "large": "reference"})
     sites = {OTHER: {}, SITE: keys}
     mesh = await make(*sites, sites=sites, exchanges=exchanges, topology="complete", **more)
     mesh.start_each()

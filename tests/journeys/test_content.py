@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 
 import pytest
 
 from relay import crash_points
+from relay.batches.mesh_headers import (
+    CONTENT_BYTES_HEADER,
+    CONTENT_ID_HEADER,
+    CONTENT_SHA256_HEADER,
+)
+from relay.bulk_amqp.field_table import long_integer
 from relay.content.contents import MARGIN_S
 from relay.content.reference import ContentReference
 from tests.journeys.application import Inbox, Received, at, letter
@@ -22,11 +30,13 @@ from tests.journeys.content_site import (
     ANSWERS,
     EXCHANGES,
     OTHER,
+    REFERRED,
     chunks_in,
     log_of,
     mesh_with_content,
     store_of,
 )
+from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.memory_watch import MemoryWatch
 from tests.journeys.several_nodes import NODES, SITE, SiteServers
 from tests.journeys.supervised_mesh import isthmus
@@ -130,6 +140,39 @@ async def test_a_content_that_is_gone_is_a_gap_and_the_rest_goes_on_once_it_is_a
             assert [m.body for m in await box.has(3)] == [b"before", kept, b"behind"]
 
 
+@pytest.mark.slow
+async def test_a_referenced_body_is_fetched_by_its_id(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    body = random.Random(5).randbytes(3 * MIB)
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        async with at(mesh, OTHER, SITE) as (paris, tokyo):
+            here, there = await tokyo.listen(REFERRED), await paris.listen(REFERRED)
+            await paris.post(REFERRED, letter(body, str(uuid.uuid4())), letter(b"small"))
+            large, small = await here.has(2)
+            assert (large.body, small.body) == (b"", b"small")
+            assert [m.body for m in await there.has(2)] == [body, b"small"]
+        assert large.text_header(CONTENT_SHA256_HEADER) == sha256(body).hexdigest()
+        assert large.header(CONTENT_BYTES_HEADER) == long_integer(len(body))
+        content_id = large.text_header(CONTENT_ID_HEADER)
+        assert content_id is not None
+        file = tmp_path / "body"
+        words = ("get", str(mesh.file), content_id, "--site", SITE, "--json", "-o", str(file))
+        code, said = await isthmus_content(mesh, *words)
+        assert code == 0, said
+        assert json.loads(said) == {
+            "id": content_id,
+            "bytes": len(body),
+            "sha256": sha256(body).hexdigest(),
+            "output": str(file),
+        }
+        assert file.read_bytes() == body
+        code, said = await isthmus_content(mesh, "get", str(mesh.file), "0" * 64, "--site", SITE)
+        assert code == 1
+        assert "the store has no such content" in said
+
+
 @pytest.mark.long
 async def test_a_hundred_large_messages_arrive_whole_and_in_order_though_nodes_are_killed(
     live_mesh: MeshFactory, tmp_path: Path
@@ -168,12 +211,13 @@ async def test_large_messages_take_little_of_the_log_and_of_a_nodes_memory(
         async with at(mesh, OTHER, SITE) as (paris, tokyo):
             boxes = [await paris.listen("orders"), await tokyo.listen(ANSWERS)]
             async with MemoryWatch(mesh) as watch:
-                for n in range(50):
-                    for site, exchange in ((tokyo, "orders"), (paris, ANSWERS)):
+                ways = ((tokyo, "orders"), (paris, ANSWERS))
+                for (site, exchange), box in zip(ways, boxes, strict=True):
+                    for n in range(50):
                         await site.post(exchange, letter(b"%9d" % n + body, str(uuid.uuid4())))
-                    for box in boxes:
                         await box.has(n + 1)
                         box.got[n] = replace(box.got[n], body=b"")
+                    print(exchange, watch.most_mb)
             in_log = sum(len(record.data) for record in await log_of(mesh, SITE))
         print(f"log {in_log / (100 * len(body)):.2%} of the bodies; MB: {watch.most_mb}")
         assert in_log < len(body)
@@ -186,3 +230,15 @@ def number_of(message: Received) -> int:
 
 def arrivals(box: Inbox) -> Callable[[], set[int]]:
     return lambda: {number_of(message) for message in box.got}
+
+
+async def isthmus_content(mesh: LiveMesh, *words: str) -> tuple[int, str]:
+    """Run `isthmus content WORDS`; its exit status, and all that it said."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "isthmus", "content", *words, "--state", str(mesh.state)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()

@@ -100,6 +100,13 @@ class ExchangeKeys(Section):
         "written before that is synced; where the exchange is in use already, its egress queue "
         "has to be drained and deleted first",
     )
+    large: Literal["body", "reference"] = key(
+        "body",
+        "what consumers get of a message above `content: {above: ...}` at a site that has that key:"
+        " the body, or (reference) none, with headers by which `isthmus content get` fetches it",
+        trades="reference: consumers that need few bodies are spared the others; the body is in"
+        " Cassandra once more, for as long as the log keeps a message, and a day",
+    )
     lane: str = key(
         "normal",
         "lane of the mesh in which its messages go",
