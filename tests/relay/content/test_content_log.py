@@ -188,6 +188,16 @@ async def test_a_reader_waits_while_the_store_is_away_and_can_be_closed_meanwhil
 
 
 @in_virtual_time
+async def test_repair_recovery_and_packer_read_whole_batches_to_the_end() -> None:
+    bench = StoreBench()
+    pieces = big_message(1, BODY)
+    await append_all(bench.world, [batch(0), *pieces, batch(9)])
+    async with bench.world.writer() as writer:
+        read = [one async for batches in writer.read_to_end(0) for one in batches]
+    assert [one.data for one in read] == [batch(0)[1], *(data for _, data in pieces), batch(9)[1]]
+
+
+@in_virtual_time
 async def test_the_check_of_a_log_takes_nothing_from_the_store() -> None:
     bench = StoreBench()
     pieces = big_message(0, BODY)
