@@ -1,0 +1,84 @@
+"""Mistakes with large messages that a site keeps in its content store, found in worlds of these."""
+
+from __future__ import annotations
+
+from tests.simulation.mistake import Mistake
+
+OF_CONTENT = "--nodes 2 --big 3 --messages 25 --seconds 20 --every 0.7"
+
+CONTENT_MISTAKES = (
+    Mistake(
+        "content whose store is away counts as stored",
+        "relay/content/contents.py",
+        """\
+            await self._asked(
+                "writing", partial(self.store.write, content_id, number, chunk, life_s)
+            )
+""",
+        """\
+            try:
+                await self.store.write(content_id, number, chunk, life_s)
+            except ContentAway as error:
+                log.warning("not stored: %s", error)
+""",
+        f"{OF_CONTENT} --faults journal",
+        1,
+        "I10 at",
+    ),
+    Mistake(
+        "small batches overtake those whose content is being stored",
+        "relay/content/content_log.py",
+        """\
+            self._waiting or (rule and any(content_of(r, rule.above) for r in records))
+""",
+        """\
+            rule and any(content_of(r, rule.above) for r in records)
+""",
+        f"{OF_CONTENT} --faults journal",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "flow goes on past a content that is gone",
+        "relay/delivery/flow_delivery.py",
+        """\
+                is_lost = builder.lacks(job.batch)
+""",
+        """\
+                is_lost = builder.lacks(job.batch)
+                if is_lost:
+                    continue
+""",
+        f"{OF_CONTENT} --faults content,full,kill",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "link goes on past a content that is gone",
+        "relay/links/sender/outgoing.py",
+        """\
+                session.stands, session.lost = data.reason, LoggedBatch(place, header, data)
+                break
+""",
+        """\
+                moved = window.skip(place) or moved
+                continue
+""",
+        f"{OF_CONTENT} --faults content,stop,cut",
+        2,
+        "I8: the link",
+    ),
+    Mistake(
+        "link stops at a gap with batches on their way",
+        "relay/links/sender/machine.py",
+        """\
+        return self._session.lost if self._session is not None and self.rests else None
+""",
+        """\
+        return self._session.lost if self._session is not None else None
+""",
+        f"{OF_CONTENT} --faults content,stop,cut",
+        3,
+        "I8: the link",
+    ),
+)
