@@ -22,6 +22,7 @@ _SITE_FIGURES = {
     "redelivered": "redelivered",
     "unrouted": "unrouted",
     "expired": "expired",
+    "deferred": "deferred_waiting",
     "dead_letters": "dead_letters_waiting",
     "quarantine": "quarantine_waiting",
 }
@@ -133,6 +134,10 @@ def _link_view(link: Mapping[str, Any]) -> dict[str, Any]:
 def _troubles(site: Mapping[str, Any]) -> list[str]:
     """Return lines on parts of the site that do not go on while its state may be `running`."""
     lines = [f"{flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()]
+    lines += [
+        f"{flow} tries again while later messages go on: {why}"
+        for flow, why in site.get("deferring_flows", {}).items()
+    ]
     lines += [
         f"egress of {exchange}: {why}"
         for exchange, why in site.get("waiting_exchanges", {}).items()

@@ -164,6 +164,12 @@ TROUBLES = [
     ),
     Trouble("IsthmusDeliveryStands", gauge("site_standing_flows", SITE, 0, 1), "14m", "16m"),
     Trouble(
+        "IsthmusDeliveryDeferred",
+        gauge("site_waiting_deferred_messages", SITE, 0, 3),
+        "19m",
+        "21m",
+    ),
+    Trouble(
         "IsthmusDeliveryStalled",
         gauge("site_undelivered_messages", SITE, 0, 7),
         "20m",

@@ -55,7 +55,7 @@ function card(name, site) {
     ["state", state(site.state)], ["waiting to leave", number(site.egress)], ["delivered", number(site.delivered)],
     ["delivered/s", number(site.delivered_s, 1)], ["not settled yet", number(site.undelivered)], ["duplicates", number(site.duplicates)],
     ["redelivered", number(site.redelivered)], ["unrouted", number(site.unrouted)], ["expired", number(site.expired)],
-    ["dead letters", number(site.dead_letters)], ["quarantine", number(site.quarantine)],
+    ["deferred", number(site.deferred)], ["dead letters", number(site.dead_letters)], ["quarantine", number(site.quarantine)],
   ];
   const nodes = Object.entries(site.nodes).map(([node, one]) => [node, state(one.state), one.reason || "-"]);
   const links = [...mesh.links].filter(([, link]) => link.from === name || link.to === name).slice(0, 50);

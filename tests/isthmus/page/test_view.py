@@ -48,6 +48,8 @@ def test_a_link_has_its_figures_and_its_lanes() -> None:
 def test_a_site_has_its_troubles_beside_its_state() -> None:
     site = site_report(
         standing_flows={"paris/orders": "the broker is away"},
+        deferring_flows={"paris/letters": "a full queue"},
+        deferred_waiting=3,
         waiting_exchanges={"prices": "no such queue"},
         not_understood={"lima": "format 9"},
         ledger_failure="disk full",
@@ -56,10 +58,12 @@ def test_a_site_has_its_troubles_beside_its_state() -> None:
     found = view_of(sites={"paris": site})["sites"]["paris"]
     assert found["troubles"] == [
         "paris/orders stands: the broker is away",
+        "paris/letters tries again while later messages go on: a full queue",
         "egress of prices: no such queue",
         "takes nothing from lima: format 9",
         "the ledger is not written: disk full",
     ]
+    assert found["deferred"] == 3
     assert found["nodes"] == {"one": {"state": "standby", "reason": "two runs it"}}
 
 
