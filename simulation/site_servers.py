@@ -77,6 +77,7 @@ class ServerAccess:
         self._held = HeldSlots(uplink, len(servers.rows))
         self._member = member
         self._chance = chance
+        self._content_chance = random.Random(f"{member.node} {member.run}")
         self._on_step = on_step
         self._troubles = tuple(JournalTrouble() for _ in servers.rows)
         """Troubles of the way to each slot's journal."""
@@ -113,9 +114,8 @@ class ServerAccess:
 
     def contents(self) -> Contents:
         """Return the contents of one slot's log."""
-        return Contents(
-            MemoryContent(self._servers.content, self._half_of_content), self._chance.random
-        )
+        store = MemoryContent(self._servers.content, self._half_of_content)
+        return Contents(store, self._content_chance.random)
 
     def _entries(self) -> SiteEntries:
         if self._site is None:
@@ -135,15 +135,18 @@ class ServerAccess:
         await asyncio.sleep(self._chance.uniform(*_STEP_S))
 
     async def _half_of_the_journal(self) -> None:
+        await self._half_of_cassandra(self._chance)
+
+    async def _half_of_cassandra(self, chance: random.Random) -> None:
         self._on_step()
-        await asyncio.sleep(self._servers.slower * self._chance.uniform(*_STEP_S))
+        await asyncio.sleep(self._servers.slower * chance.uniform(*_STEP_S))
         servers = self._servers
-        if self._is_dead or servers.journal_away or self._chance.random() < servers.answers_lost:
+        if self._is_dead or servers.journal_away or chance.random() < servers.answers_lost:
             raise JournalAway("no answer")
 
     async def _half_of_content(self) -> None:
         try:
-            await self._half_of_the_journal()
+            await self._half_of_cassandra(self._content_chance)
         except JournalAway as error:
             raise ContentAway(str(error)) from error
 

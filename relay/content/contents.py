@@ -103,14 +103,17 @@ class Contents:
             self.counts.shared += 1
             return content_id
         life_s = int(retention_s + MARGIN_S)
-        for number in chunks:
-            chunk = bytes(content[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
-            await self._asked(
-                "writing", partial(self.store.write, content_id, number, chunk, life_s)
-            )
+        await asyncio.gather(*(self._write(content_id, n, content, life_s) for n in chunks))
         self.counts.stored += 1
         self.counts.stored_bytes += size
         return content_id
+
+    async def _write(
+        self, content_id: bytes, number: int, content: memoryview, life_s: int
+    ) -> None:
+        chunk = bytes(content[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
+        write = partial(self.store.write, content_id, number, chunk, life_s)
+        await self._asked("writing", write)
 
     async def take(self, reference: ContentReference) -> bytes:
         """Return the content of a reference. Waits while the store is away. Raises ContentGone."""

@@ -11,15 +11,13 @@ CONTENT_MISTAKES = (
         "content whose store is away counts as stored",
         "relay/content/contents.py",
         """\
-            await self._asked(
-                "writing", partial(self.store.write, content_id, number, chunk, life_s)
-            )
+        await self._asked("writing", write)
 """,
         """\
-            try:
-                await self.store.write(content_id, number, chunk, life_s)
-            except ContentAway as error:
-                log.warning("not stored: %s", error)
+        try:
+            await write()
+        except ContentAway as error:
+            log.warning("not stored: %s", error)
 """,
         f"{OF_CONTENT} --faults journal",
         1,
