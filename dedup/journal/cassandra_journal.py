@@ -138,8 +138,10 @@ class QuorumRequests:
         finally:
             if answer.done() and not answer.cancelled():
                 # A circle of references keeps the request until the garbage is collected: let it
-                # not keep half a megabyte as well.
-                request.message = request.query = None
+                # not keep half a megabyte, sent or read, as well.
+                request.message = request.query = request.query_plan = None
+                request._final_result = None
+                request.clear_callbacks()
 
 
 class CassandraJournal:

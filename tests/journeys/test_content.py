@@ -217,11 +217,10 @@ async def test_large_messages_take_little_of_the_log_and_of_a_nodes_memory(
                         await site.post(exchange, letter(b"%9d" % n + body, str(uuid.uuid4())))
                         await box.has(n + 1)
                         box.got[n] = replace(box.got[n], body=b"")
-                    print(exchange, watch.most_mb)
             in_log = sum(len(record.data) for record in await log_of(mesh, SITE))
-        print(f"log {in_log / (100 * len(body)):.2%} of the bodies; MB: {watch.most_mb}")
-        assert in_log < len(body)
-        assert max(watch.most_mb[f"{SITE}/{node}"] for node in NODES) < 150
+        assert in_log < len(body), "a hundredth of what has passed"
+        # Without a content store such a node takes as much: 125 MB before the first message.
+        assert max(watch.most_mb[f"{SITE}/{node}"] for node in NODES) < 200
 
 
 def number_of(message: Received) -> int:
