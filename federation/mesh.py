@@ -72,7 +72,7 @@ class OrderRule(StrEnum):
 
 
 class LargeRule(StrEnum):
-    """What consumers get of a large message, at a site with a content store."""
+    """Form in which consumers get a large message, at a site with a content store."""
 
     BODY = "body"
     REFERENCE = "reference"
