@@ -62,6 +62,7 @@ class Names:
 
     @property
     def partitions_prefix(self) -> str:
+        """Beginning of the names of all exchanges that spread messages over partitions."""
         return f"{self.prefix}partitions."
 
     def egress_queues(self, exchange: Exchange) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ MOST_PARTITIONS = 16
 PARTITIONED_LANES = tuple(NUMBERS)
 """Names of the lanes whose exchanges may have partitions."""
 HASH_EXCHANGE = "x-modulus-hash"
-"""Type of the broker's exchange that spreads messages over queues. Not `x-consistent-hash`, which
+"""Type of the broker's exchange that spreads messages over queues. The type `x-consistent-hash`
 sends three quarters of the keys to other queues after the broker's first restart."""
 _FIRST = 203
 _FURTHER = MOST_PARTITIONS - 1

@@ -34,6 +34,7 @@ from federation.brokers.hash_probe import (
     MEND_HASH,
     NO_HASH,
     OTHER_HASH,
+    PROBE_WITHIN_S,
     has_partitions,
     lacks_hash,
     probe_hash,
@@ -180,7 +181,8 @@ class _Applying:
         except (AMQPException, OSError) as error:
             if lacks_hash(error):
                 return NO_HASH, ENABLE_HASH
-            raise
+            why = str(error) or f"no answer in {PROBE_WITHIN_S:.0f} s"
+            return f"the broker's hash could not be probed: {why}", "apply again"
         return None if found == KNOWN_HASH else (OTHER_HASH, MEND_HASH)
 
     async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
@@ -188,7 +190,9 @@ class _Applying:
         # Without a list, binding again does no harm, and the record shows new bindings.
         present = listed if listed is not None else (self._former or Applied())
         known = present.queues | (self._former or Applied()).queues
-        kept = await self._kept_partitions(declarer, present.bindings)
+        if listed is None and self._former is None:
+            await self._unbind_former_ways(declarer)
+        kept = await self._kept_partitions(declarer, api, present.bindings)
         bound = await self._bind(declarer, present.bindings, kept, is_sure=listed is not None)
         unwanted = {
             binding
@@ -206,8 +210,23 @@ class _Applying:
     def _stays(self, binding: BindingDeclaration, kept: Collection[PartitionChange]) -> bool:
         return any(change.concerns(self._names, binding) for change in kept)
 
+    async def _unbind_former_ways(self, declarer: Declarer) -> None:
+        """Unbind exchanges with partitions from the queues that they had without, where nobody
+        knows what is bound: each message would go both ways.
+        """
+        for exchange in self._mesh.exchanges.values():
+            if exchange.partitions > 1 and exchange.leaves(self._declared.site):
+                egress = self._names.egress(exchange.name)
+                for key in exchange.keys:
+                    item = await declarer.unbind(BindingDeclaration(exchange.name, egress, key))
+                    if item.outcome is ItemOutcome.FAILED:
+                        self.add(item)
+
     async def _kept_partitions(
-        self, declarer: Declarer, present: Collection[BindingDeclaration]
+        self,
+        declarer: Declarer,
+        api: ManagementApi | None,
+        present: Collection[BindingDeclaration],
     ) -> list[PartitionChange]:
         """Report changes of partitions that cannot be made now; return these, of which the broker
         is to keep all bindings.
@@ -217,12 +236,12 @@ class _Applying:
             if self._hash_fault:
                 kept.append(change)  # the fault is reported already
                 continue
-            if sites := sites_with_slots(self._mesh, change.exchange):
+            if sites := sites_with_slots(self._mesh, change):
                 why, mend = f"cut into several slots: {few(sites)}", OTHER_NAME
             else:
                 wanted = self._names.egress_queues(self._mesh.exchanges[change.exchange])
                 queues = change.queues.union(wanted)
-                waiting = sum([await declarer.waiting(queue) or 0 for queue in sorted(queues)])
+                waiting = sum([await _waiting(declarer, api, queue) for queue in sorted(queues)])
                 if not waiting:
                     continue
                 why, mend = f"{counted(waiting, 'message')} in its egress queues", WAY
@@ -246,6 +265,8 @@ class _Applying:
         for binding in self._declared.bindings:
             kinds = ("exchange", binding.exchange), ("queue", binding.queue)
             if failed & {*kinds, ("exchange", binding.queue)} or self._stays(binding, kept):
+                if binding in present:
+                    bound.add(binding)
                 continue  # reported already
             item = Item("binding", str(binding), ItemOutcome.THERE)
             if not is_sure or binding not in present:
@@ -326,6 +347,17 @@ class _Applying:
                 )
             )
         return None
+
+
+async def _waiting(declarer: Declarer, api: ManagementApi | None, queue: str) -> int:
+    """Return the number of messages in a queue; with the management API also of those that a node
+    has in hand, as of some seconds ago. Raises ManagementError.
+    """
+    ready = await declarer.waiting(queue)
+    if ready is None or api is None:
+        return ready or 0
+    found = await api.get("queues", api.vhost, queue) or {}
+    return ready + int(found.get("messages_unacknowledged") or 0)
 
 
 async def egress_present(api: ManagementApi, mesh: Mesh, site: str) -> Applied:
@@ -413,8 +445,11 @@ async def _changed_bindings(api: ManagementApi, declared: Declarations, mesh: Me
     wanted = frozenset(declared.bindings)
     missing = [f"+ binding {binding}" for binding in declared.bindings if binding not in there]
     missing += [
-        f"~ partitions {change.exchange}: {change}, while no message of it waits"
+        f"! partitions {change.exchange}: {change}: cut into several slots: {few(sites)}"
+        if (sites := sites_with_slots(mesh, change))
+        else f"~ partitions {change.exchange}: {change}, while no message of it waits"
         for change in partition_changes(mesh, declared.site, there)
+        if change.queues
     ]
     return missing + sorted(f"- binding {binding}" for binding in there - wanted)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from hashlib import blake2b
 
 from aio_pika.exceptions import AMQPException
-from aiormq.abc import AbstractChannel
+from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from federation.brokers.addresses import AmqpAddress
 from federation.brokers.amqp_client import amqp_client
@@ -56,7 +57,7 @@ async def probe_hash(address: AmqpAddress, prefix: str) -> str:
 
 
 def lacks_hash(error: AMQPException | OSError) -> bool:
-    """Return True if the broker refused since it has no exchanges of that type."""
+    """Return True if the broker refused since it has no exchanges of the type HASH_EXCHANGE."""
     return HASH_EXCHANGE in str(error)
 
 
@@ -65,17 +66,27 @@ async def _partitions(channel: AbstractChannel, prefix: str) -> list[int]:
     name = f"{prefix}probe.{secrets.token_hex(4)}"
     # The broker counts partitions in the order of the queues' names.
     queues = [f"{name}.{partition:02}" for partition in range(MOST_PARTITIONS)]
+    found: dict[int, int] = {}
+    all_came = asyncio.Event()
+
+    async def note(partition: int, message: DeliveredMessage) -> None:
+        found[int(message.body)] = partition
+        if len(found) == PROBED_KEYS:
+            all_came.set()
+
     await channel.exchange_declare(name, exchange_type=HASH_EXCHANGE, auto_delete=True)
-    for queue in queues:
-        await channel.queue_declare(queue, exclusive=True, auto_delete=True)
-        await channel.queue_bind(queue, name)
-    for number in range(PROBED_KEYS):
-        body, key = str(number).encode(), f"isthmus.{number}"
-        await channel.basic_publish(body, exchange=name, routing_key=key)
-    found = [0] * PROBED_KEYS
-    for partition, queue in enumerate(queues):
-        while body := bytes((await channel.basic_get(queue, no_ack=True)).body):
-            found[int(body)] = partition
-    for queue in queues:
-        await channel.queue_delete(queue)
-    return found
+    try:
+        for partition, queue in enumerate(queues):
+            await channel.queue_declare(queue, exclusive=True, auto_delete=True)
+            await channel.queue_bind(queue, name)
+            await channel.basic_consume(queue, partial(note, partition), no_ack=True)
+        publishing = [
+            channel.basic_publish(b"%d" % n, exchange=name, routing_key=f"isthmus.{n}")
+            for n in range(PROBED_KEYS)
+        ]
+        await asyncio.gather(*publishing)
+        await all_came.wait()
+    finally:
+        # Its queues end with the connection.
+        await channel.exchange_delete(name)
+    return [found[number] for number in range(PROBED_KEYS)]

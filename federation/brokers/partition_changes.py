@@ -24,7 +24,10 @@ OTHER_NAME = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """Change of an exchange's partitions. `queues` are the egress queues bound at present."""
+    """Change of an exchange's partitions. `queues` are the egress queues that the exchange leads to
+    at present; none where it leads to none, and nobody knows by which number messages that wait
+    were spread.
+    """
 
     exchange: str
     queues: frozenset[str]
@@ -36,31 +39,41 @@ class PartitionChange:
         return binding.exchange in (self.exchange, names.partitions(self.exchange))
 
     def __str__(self) -> str:
-        return f"{counted(len(self.queues), 'partition')} -> {self.wanted}"
+        former = counted(len(self.queues), "partition") if self.queues else "none bound"
+        return f"{former} -> {self.wanted}"
 
 
 def partition_changes(
     mesh: Mesh, site: str, present: Collection[BindingDeclaration]
 ) -> Iterator[PartitionChange]:
-    """Yield the exchanges whose bindings at the broker of `site` lead to another number of egress
-    queues than the mesh file says.
+    """Yield the exchanges that lead to another number of egress queues, at the broker of `site`,
+    than the mesh file says. A change that was cut short, with both ways bound, is none: the rest of
+    it is to be done at once, since messages go both ways meanwhile.
     """
     names = Names(mesh.name)
     for exchange in mesh.exchanges.values():
         if not exchange.leaves(site):
             continue
-        direct = {b.queue for b in present if b.exchange == exchange.name and not b.to_exchange}
-        hashed = {b.queue for b in present if b.exchange == names.partitions(exchange.name)}
-        queues = hashed or direct & {names.egress(exchange.name)}
-        if queues and len(queues) != exchange.partitions:
-            yield PartitionChange(exchange.name, frozenset(queues), exchange.partitions)
+        spread = names.partitions(exchange.name)
+        led_to = {binding.queue for binding in present if binding.exchange == exchange.name}
+        is_direct, is_spread = names.egress(exchange.name) in led_to, spread in led_to
+        if is_direct and is_spread:
+            continue
+        if is_spread:
+            queues = frozenset(binding.queue for binding in present if binding.exchange == spread)
+        else:
+            queues = frozenset({names.egress(exchange.name)} if is_direct else ())
+        if len(queues) != exchange.partitions and (queues or exchange.partitions > 1):
+            yield PartitionChange(exchange.name, queues, exchange.partitions)
 
 
-def sites_with_slots(mesh: Mesh, exchange: str) -> list[str]:
-    """Return the sites with several slots among those that send or get messages of the exchange."""
-    found = mesh.exchanges[exchange]
+def sites_with_slots(mesh: Mesh, change: PartitionChange) -> list[str]:
+    """Return the sites with several slots, among those that send or get messages of the exchange,
+    for which its number of partitions cannot change.
+    """
+    found = mesh.exchanges[change.exchange]
     return [
         name
         for name, site in mesh.sites.items()
-        if not site.slots.is_whole and (found.leaves(name) or found.reaches(name))
+        if change.queues and not site.slots.is_whole and (found.leaves(name) or found.reaches(name))
     ]

@@ -249,6 +249,12 @@ def _slots_or_exit(mesh: Mesh, site: str, count: int, places: Sequence[str]) -> 
         exchange, _, number = one.rpartition("=")
         if exchange not in mesh.exchanges:
             exit_with(f"--place {one}: the mesh has no exchange {exchange!r}", EXIT_USAGE)
+        if mesh.exchanges[exchange].partitions > 1:
+            exit_with(
+                f"--place {one}: the partitions of {exchange!r} are spread over the slots by "
+                "themselves",
+                EXIT_USAGE,
+            )
         if not number.isdecimal() or int(number) >= count:
             exit_with(f"--place {one}: the slots are 0 to {count - 1}", EXIT_USAGE)
         found[exchange] = int(number)

@@ -4,11 +4,13 @@ locks.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from federation.brokers.cluster_arguments import replicas_of
+from federation.brokers.hash_probe import has_partitions
 from federation.brokers.management import ManagementApi
 from federation.brokers.provision import ONE_AT_A_TIME
 from federation.mesh import Mesh
@@ -18,6 +20,9 @@ from isthmus.doctor.finding import Findings
 
 NOTICED_WITHIN_S = 20
 """Net tick (s) up to which a hung node is noticed soon enough."""
+_HASH_PLUGIN = "rabbitmq_sharding"
+_HASHES_BY_ITSELF = (4, 3)
+"""First release that spreads messages by a hash without a plugin."""
 _QUEUES = "name,type,node,leader,members,online,arguments"
 
 
@@ -25,7 +30,7 @@ async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None
     """Examine every node, then the cluster of all. Raises ManagementError."""
     nodes: list[dict[str, Any]] = await api.get("nodes") or []
     for node in nodes:
-        _node(node, found)
+        _node(node, mesh, found)
     if len(nodes) > 1:
         _cluster(nodes, mesh, found)
 
@@ -63,7 +68,8 @@ async def examine_members(api: ManagementApi, mesh: Mesh, found: Findings) -> No
             _lock(queue, running, mesh, found)
 
 
-def _node(node: Mapping[str, Any], found: Findings) -> None:
+def _node(node: Mapping[str, Any], mesh: Mesh, found: Findings) -> None:
+    needs_hash = has_partitions(mesh, found.site) and _release(node) < _HASHES_BY_ITSELF
     name = node["name"]
     if not node.get("running", False):
         found.fault("broker", f"its node {name} does not run", f"start {name}")
@@ -88,6 +94,18 @@ def _node(node: Mapping[str, Any], found: Findings) -> None:
             f"{name} runs without rabbitmq_stream",
             f"rabbitmq-plugins -n {name} enable rabbitmq_stream",
         )
+    if enabled is not None and needs_hash and _HASH_PLUGIN not in enabled:
+        found.fault(
+            "plugins",
+            f"{name} runs without {_HASH_PLUGIN}, which exchanges with partitions need",
+            f"rabbitmq-plugins -n {name} enable {_HASH_PLUGIN}",
+        )
+
+
+def _release(node: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the release of RabbitMQ that a node runs, as two numbers; empty if it does not say."""
+    versions = {one["name"]: str(one["version"]) for one in node.get("applications") or ()}
+    return tuple(map(int, re.findall(r"\d+", versions.get("rabbit", ""))[:2]))
 
 
 def _cluster(nodes: Sequence[Mapping[str, Any]], mesh: Mesh, found: Findings) -> None:

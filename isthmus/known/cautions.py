@@ -10,9 +10,11 @@ from pathlib import Path
 from federation.lanes import lane_word
 from federation.mesh import Mesh, retention_s
 from federation.mesh_file.problem import Violation
+from federation.wording import counted
 from isthmus.display import about
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import SinceApplied
+from relay.node.mesh_watch import why_not_cut
 from relay.node.site_folder import node_folders, site_folder, slot_folder, slot_folders
 from relay.operator.holds import HOLDS_FILE, HoldsBroken, read_holds, was_drained
 
@@ -26,6 +28,7 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
         *_shorter_window(mesh, since),
         *_newer_batches(mesh, since),
         *_other_lanes(mesh, since),
+        *_other_partitions(mesh, since),
     ]
 
 
@@ -57,6 +60,8 @@ def refusals(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
                 f"write cluster_id: {former}; or drain and remove the site, and add it under "
                 "another name",
             )
+        elif why := why_not_cut(ran, mesh, site):
+            yield Violation(("exchanges",), why, "the nodes that run go on with the former number")
 
 
 def _shrunk_clusters(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
@@ -163,6 +168,20 @@ def _newer_batches(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
         "to that version before the outage window has passed: let `isthmus doctor` show first that "
         "all nodes read it"
     )
+
+
+def _other_partitions(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
+    """Warn of exchanges whose messages are spread by another number from now on."""
+    for name, exchange in mesh.exchanges.items():
+        for before in filter(None, since.former.values()):
+            was = before.exchanges.get(name)
+            if was is not None and was.partitions != exchange.partitions:
+                yield (
+                    f"exchange {name} has {counted(exchange.partitions, 'partition')} from now on "
+                    f"(until now {was.partitions}): `apply` waits until no message of it waits at "
+                    "a site, and what is still on its way may come after later messages of its key"
+                )
+                break
 
 
 def _other_lanes(mesh: Mesh, since: SinceApplied) -> Iterable[str]:

@@ -53,6 +53,10 @@ class DeliveryConnection:
         self._random = random
         self._settle_s = settle_s
         self._first_settle_s = 0.0 if was_answered else settle_s
+        self.ended_answered = False
+        """True if the broker had answered all that was published when the last connection was
+        closed here.
+        """
         self._present: LocalExchange | None = None
         self._changed = Signal()
         self.reason = "connecting"
@@ -66,12 +70,6 @@ class DeliveryConnection:
         """Return the connection if open at present."""
         present = self._present
         return None if present is None or present.closed.done() else present
-
-    @property
-    def is_answered(self) -> bool:
-        """True if the connection is open and the broker has answered all that was published."""
-        opened = self.open_exchange()
-        return opened is not None and opened.is_answered
 
     async def exchange(self) -> LocalExchange | None:
         """Return the open connection after waiting for one, or None when the node stops first."""
@@ -104,6 +102,7 @@ class DeliveryConnection:
                 self._present = None
                 self._note_away(opened.closed.result())
             finally:
+                self.ended_answered = not opened.closed.done() and opened.is_answered
                 await opened.close()
             await asyncio.sleep(reconnect_delay_s(failures, self._random))
             failures += 1
@@ -165,9 +164,9 @@ class Deliverer:
                 delivery.go_on()
 
     @property
-    def is_answered(self) -> bool:
-        """True if nothing that was published can arrive later."""
-        return self._connection.is_answered
+    def ended_answered(self) -> bool:
+        """True if nothing that was published can arrive after the end."""
+        return self._connection.ended_answered
 
     async def keep_connected(self) -> None:
         """Keep the connection to the site's broker, with the deliverer's lock, until cancelled."""

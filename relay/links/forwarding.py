@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federation.lanes import NORMAL_NUMBER
+from federation.lanes import NORMAL_NUMBER, lane_number
 from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
 from federation.partitions import lane_numbers, partition_of
 from federation.slots import SlotMap
@@ -63,9 +63,19 @@ WHOLE = LaneShare()
 
 def share_of(mesh: Mesh, link: Link) -> LaneShare:
     if link.lane:
-        return LaneShare(lane_numbers(link.lane))
-    others = [lane_numbers(lane.name) for lane in mesh.lanes if lane.number != NORMAL_NUMBER]
-    return LaneShare(None, frozenset().union(*others)) if others else WHOLE
+        return LaneShare(_numbers_in_use(mesh, link.lane))
+    others = [lane.name for lane in mesh.lanes if lane.number != NORMAL_NUMBER]
+    numbers = frozenset().union(*(_numbers_in_use(mesh, name) for name in others))
+    return LaneShare(None, numbers) if numbers else WHOLE
+
+
+def _numbers_in_use(mesh: Mesh, lane: str) -> frozenset[int]:
+    """Return the number of a lane, with those of its partitions where an exchange in that lane has
+    any: a mesh without partitions has the shares of former versions.
+    """
+    number = lane_number(lane)
+    is_cut = any(one.partitions > 1 and one.lane == number for one in mesh.exchanges.values())
+    return lane_numbers(lane) if is_cut else frozenset({number})
 
 
 class SlotShare(NamedTuple):

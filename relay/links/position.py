@@ -209,7 +209,9 @@ def _later(one: Place | None, other: Place | None) -> Place | None:
 def _lanes_out(share: LaneShare) -> dict[str, Any]:
     if share == WHOLE:
         return {}
-    only = None if share.only is None else sorted(share.only)
+    lanes = [] if share.only is None else sorted(share.only)
+    # A single one as former versions have it.
+    only = None if not lanes else lanes[0] if len(lanes) == 1 else lanes
     return {"lane": only, "other_lanes": sorted(share.others)}
 
 

@@ -63,7 +63,8 @@ class Flights:
         self._queue: list[_Flight] = []
         self._flying: dict[BatchName, _Flight] = {}
         self._flush_scheduled = False
-        self._began_at = -math.inf
+        self._doubt_at = -math.inf
+        """Time from which on, but for LAST_BYTES_S, nothing of an earlier connection can come."""
         self.ended_answered = False
         """True if nothing can come into the log any more once the last connection has ended: the
         log had answered all, and what an earlier connection left had its time to come."""
@@ -71,7 +72,7 @@ class Flights:
     def begin(self, log: SiteLog) -> None:
         """Append over this connection, which was checked."""
         self._log = log
-        self._began_at = asyncio.get_running_loop().time()
+        self._doubt_at = asyncio.get_running_loop().time()
         self.ended_answered = False
 
     def end(self, reason: str) -> None:
@@ -79,7 +80,7 @@ class Flights:
         reports.
         """
         self._log, self._why_not = None, reason
-        age_s = asyncio.get_running_loop().time() - self._began_at
+        age_s = asyncio.get_running_loop().time() - self._doubt_at
         self.ended_answered = not self._flying and age_s >= LAST_BYTES_S
         queue, self._queue = self._queue, []
         for flight in queue:
@@ -124,6 +125,7 @@ class Flights:
 
     def _landed(self, flights: list[_Flight], error: SiteLogError | None) -> None:
         if error is not None:
+            self._doubt_at = asyncio.get_running_loop().time()
             self._knowledge.recent.in_doubt(flight.header.name for flight in flights)
             for flight in flights:
                 del self._flying[flight.header.name]

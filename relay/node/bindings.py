@@ -13,9 +13,14 @@ from relay.links.position import POSITION_VERSION, LinkPosition
 from relay.links.transport.connection import Clock
 from relay.log.snapshot import SNAPSHOT_VERSION
 from relay.packing.packer_record import RECORD_VERSION
-from relay.state.node_state import Commit, NodeState, StateTooNew, StateUnreadable
+from relay.state.node_state import (
+    PACKER_RECORD,
+    Commit,
+    NodeState,
+    StateTooNew,
+    StateUnreadable,
+)
 
-_PACKER = "packer"
 _LOG = "log"
 _LINK = "link:"
 _BEGAN = "link began:"
@@ -30,7 +35,7 @@ def check_versions(state: NodeState) -> None:
         raise StateTooNew(snapshot[0], SNAPSHOT_VERSION, "snapshot of the log")
     for key, value in state.values(_LINK):
         _check_json(value, POSITION_VERSION, f"position of link {key.removeprefix(_LINK)}")
-    record = state.get(_PACKER)
+    record = state.get(PACKER_RECORD)
     if record is not None:
         _check_json(record, RECORD_VERSION, "record of the packer")
 
@@ -122,20 +127,20 @@ class StateLinkMemory:
 class StatePackedLedger:
     """Record, under KEY, and ledger rows of the packer: one write of both."""
 
-    KEY = _PACKER
+    KEY = PACKER_RECORD
 
     def __init__(self, state: NodeState, now_ms: Callable[[], int]) -> None:
         self._state = state
         self._now_ms = now_ms
 
     def load(self) -> bytes | None:
-        return self._state.get(_PACKER)
+        return self._state.get(PACKER_RECORD)
 
     def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
         commit = Commit()
         for batch in packed:
             commit.row(packed_row(batch, self._now_ms()))
-        commit.put(_PACKER, record)
+        commit.put(PACKER_RECORD, record)
         self._state.write(commit)
 
     async def synced(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from dedup.journal.journal import SlotGone
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import PasswordMissing
+from federation.mesh import Mesh
 from federation.names import Names
 from federation.signing_keys import PrivateKeyUnusable
 from relay.batches.batch import BatchHeader
@@ -195,7 +196,7 @@ class SiteNode:
         if self._was_taken_out:
             return  # the node has to end first
         new, former = book.mesh, self.book
-        self.file_problem = why_refused(self.mesh, new, self.site)
+        self.file_problem = why_refused(self.mesh, new, self.site) or self._why_not_cut(new)
         if not self.file_problem:
             self._over = why_over(new, self.site, is_drained=self.watch.leave.is_drained)
             if self._over:
@@ -238,6 +239,16 @@ class SiteNode:
         if self.contents is not None:
             retention_s = self.mesh.retention_s
             self.contents.rule = None if above is None else StoringRule(above, retention_s)
+
+    def _why_not_cut(self, new: Mesh) -> str:
+        """Return why exchanges cannot be cut as the new mesh says, by the meshes of which the
+        barrier has identities; empty if they can.
+        """
+        since_ms = self._machine.clock.wall_ms() - round(new.retention_s * 1000)
+        latest = self._revisions.latest()
+        former = [*([] if latest is None else [latest]), *self._revisions.lately(new, since_ms)]
+        found = (why_not_cut(one, new, self.site) for one in former)
+        return next(filter(None, found), "")
 
     def _change_stages(self) -> None:
         """Have the stages take up the present mesh and the present holds."""
@@ -333,8 +344,7 @@ class SiteNode:
             self.holds.look()
             self._revisions.load()
         self._began_quiesced = state.is_quiesced and self.holds.present.quiescing
-        last = self._revisions.latest()
-        if last is not None and (why := why_not_cut(last, self.mesh, self.site)):
+        if why := self._why_not_cut(self.mesh):
             raise NodeStopped(why)
         self.watch.begin()
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
@@ -367,7 +377,9 @@ class SiteNode:
             state.end(
                 Commit(),
                 is_quiesced=is_quiet and self.holds.present.quiescing,
-                is_answered=tasks.is_answered and writer.ended_answered,
+                is_answered=writer.ended_answered
+                and self.stages is not None
+                and self.stages.deliverer.ended_answered,
             )
             try:
                 async with asyncio.timeout(STATE_WITHIN_S):

@@ -151,15 +151,18 @@ class NodeParts:
             if self.site not in mesh.sites:
                 continue
             for exchange in packed_exchanges(mesh, self.site):
-                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
-                    packed.setdefault(exchange.partition, exchange)
+                packed.setdefault(exchange.partition, exchange)
         former = {relay_user(mesh, self.site) for mesh in self.retired if self.site in mesh.sites}
         batch_format = min(self.mesh.batch_format, self.formats.newest_batch)
         return PackerSettings(
             cluster_id=self.cluster_id,
             revision=self.mesh.revision,
             relay_user=self.user,
-            exchanges=tuple(packed.values()),
+            exchanges=tuple(
+                exchange
+                for exchange in packed.values()
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot
+            ),
             former_users=tuple(sorted(former - {self.user})),
             batch_format=batch_format,
             signer=self.signer if batch_format >= SIGNED_BATCH_FORMAT else None,

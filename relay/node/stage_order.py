@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from dedup.journal.journal import SlotGone
-from relay.delivery.deliverer import Deliverer
 from relay.node.housekeeping import Housekeeping
 from relay.node.stages import Stages
 
@@ -68,8 +67,6 @@ class StageTasks:
         """Loss of the state, while it is all that has failed."""
         self.is_in_order = True
         """True while no stage has failed, and none was cut short."""
-        self.is_answered = False
-        """True if the deliverer has ended and nothing that it published can arrive later."""
 
     def begin(self, name: str, work: Work) -> None:
         """Run `work` beside the others."""
@@ -129,7 +126,7 @@ class StageTasks:
             reached("stopping")
             stages.packer.stop()
             stages.context.stopping.set()
-            await self._wind_up(stages.deliverer, stages.housekeeping, closes_books=is_over())
+            await self._wind_up(stages.housekeeping, closes_books=is_over())
         finally:
             begun = [task for name, task in self._tasks.items() if name not in before]
             for task in begun:
@@ -173,16 +170,13 @@ class StageTasks:
                 self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
                 self.is_in_order = False
 
-    async def _wind_up(
-        self, deliverer: Deliverer, housekeeping: Housekeeping, *, closes_books: bool
-    ) -> None:
+    async def _wind_up(self, housekeeping: Housekeeping, *, closes_books: bool) -> None:
         """End in order, as far as time allows; work left undone loses nothing."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         stages = self._begun("packer", "deliverer")
         if stages and (await asyncio.wait(stages, timeout=STAGES_WITHIN_S))[1]:
             self.is_in_order = False
-        self.is_answered = deliverer.is_answered
         log.info(
             "%s: stages ended after %.1f s",
             self._site,

@@ -21,6 +21,7 @@ from pathlib import Path
 from dedup.store import Store, StoreFailed
 from federation import durable_file
 from federation.mesh import Mesh
+from federation.partitions import partition_of
 from federation.slots import SlotMap
 from relay import crash_points
 from relay.ledger.file_writer import FileWriters
@@ -253,10 +254,6 @@ class Reslotting:
         meshes = [self.mesh, *KeptRevisions(self.folder / REVISIONS).retired(self.mesh)]
         exchanges = {exchange for mesh in meshes for exchange in mesh.exchanges}
         origins = {site.cluster_id for mesh in meshes for site in mesh.sites.values()}
-        for state in states:
-            for series in state.loaded.settled.series():
-                exchanges.add(series.exchange)
-                origins.add(series.origin)
         # An identity at the barrier shows no key, so nobody knows its partition.
         partitioned = {
             exchange.name
@@ -264,6 +261,12 @@ class Reslotting:
             for exchange in mesh.exchanges.values()
             if exchange.partitions > 1
         }
+        for state in states:
+            for series in state.loaded.settled.series():
+                exchanges.add(series.exchange)
+                origins.add(series.origin)
+                if partition_of(series.lane):
+                    partitioned.add(series.exchange)
         return exchanges - partitioned, sorted(origins)
 
     def _begin_folder(self, slot: int) -> None:

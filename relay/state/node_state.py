@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
 from dedup.generations import GENERATIONS
@@ -79,6 +80,8 @@ _DEFERRED = b"d"
 _SETTLED = b"\x02"
 _QUIESCED = "quiesced"
 _ANSWERED = "answered"
+PACKER_RECORD = "packer"
+"""Key of the record that a packer leaves to its successor."""
 
 
 class StateError(Exception):
@@ -248,7 +251,7 @@ class NodeState:
             raise StateTooNew(int.from_bytes(version))
         self.was_clean = self.get("clean") == b"\x01"
         """True if the last node ended in order: no stage failed or was cut short."""
-        self.was_answered = self.get(_ANSWERED) is not None
+        self.was_answered = self.was_clean and self.get(_ANSWERED) == self._run_mark()
         """True if nothing that the last node sent to the broker can arrive later."""
         self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
 
@@ -274,8 +277,15 @@ class NodeState:
         """
         commit.put("clean", b"\x01")
         commit.put(_QUIESCED, b"\x01" if is_quiesced else None)
-        commit.put(_ANSWERED, b"\x01" if is_answered else None)
+        commit.put(_ANSWERED, self._run_mark() if is_answered else None)
         self.write(commit)
+
+    def _run_mark(self) -> bytes:
+        """Return what each run of a node changes, also of a version that knows no answers: the
+        record of its packer.
+        """
+        digest = blake2b(self.get(PACKER_RECORD) or b"", digest_size=8)
+        return digest.digest()
 
     @property
     def is_quiesced(self) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
+import aio_pika
 import pytest
 
 from federation.brokers import apply
+from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from federation.brokers.hash_probe import KNOWN_HASH, probe_hash
 from isthmus.brokers.config import PLUGINS
 from isthmus.brokers.local_brokers import LocalBroker
-from tests.conftest import LocalBrokerFactory
+from tests.conftest import Eventually, LocalBrokerFactory
 from tests.federation.live_site import FILE, ORDERS, Site, publish, take
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import START_WITHIN_S, own_vhost
@@ -96,6 +99,86 @@ async def test_partitions_change_only_while_no_message_waits(paris: Site) -> Non
     assert {queue for queue, _ in await bound_to(paris, "orders")} == {egress}
 
 
+async def test_messages_in_hand_count_as_waiting(paris: Site, eventually: Eventually) -> None:
+    await paris.apply()
+    egress = paris.names.egress("orders")
+    await publish(paris.book.application("paris"), "orders", "order.1")
+    connection = await aio_pika.connect(paris.book.administrator("paris").uri)
+    async with connection:
+        queue = await (await connection.channel()).get_queue(egress, ensure=False)
+        message = await queue.get()
+        assert message is not None
+
+        async def is_told() -> bool:
+            return (await paris.queue(egress)).get("messages_unacknowledged") == 1
+
+        await eventually(is_told, "the message in hand is told of")
+        paris.becomes(cut(2))
+        report = await paris.apply()
+        assert "1 message in its egress queues" in report.faults[0].detail
+        await message.ack()
+
+
+async def test_an_apply_that_was_cut_short_is_finished_by_the_next_one(paris: Site) -> None:
+    names = paris.names
+    several = cut(3).replace("tokyo: {}", "tokyo: {slots: 2}")
+    paris.becomes(several)
+    assert (await paris.apply()).ok
+    orders, spread = paris.names.egress_queues(paris.mesh.exchanges["orders"]), "orders"
+    # As if the connection had gone at the second binding.
+    for key in ("order.#", "cancel"):
+        await unbind(paris, spread, "e", names.partitions("orders"), key)
+    await unbind(paris, names.partitions("orders"), "q", orders[2], "")
+    (paris.state / "applied").rename(paris.state / "put-aside")
+    assert (await paris.apply()).ok
+    assert len(await bound_to(paris, "orders")) == 2
+    assert len(await bound_to(paris, names.partitions("orders"))) == 3
+
+
+async def test_an_exchange_that_leads_both_ways_is_mended_whatever_waits(paris: Site) -> None:
+    paris.becomes(cut(2))
+    await paris.apply()
+    names = paris.names
+    for key in ("order.#", "cancel"):
+        path = f"/bindings/{{vhost}}/e/orders/q/{names.egress('orders')}"
+        await paris.vhost.api("POST", path, {"routing_key": key})
+    await publish(paris.book.application("paris"), "orders", "order.1")
+    assert (await paris.apply()).ok
+    assert {queue for queue, _ in await bound_to(paris, "orders")} == {names.partitions("orders")}
+
+
+async def test_without_management_and_record_nothing_goes_both_ways(
+    paris: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await paris.apply()
+    paris.becomes(cut(2))
+    (paris.state / "applied").rename(paris.state / "put-aside")
+    monkeypatch.setattr(AddressBook, "management", lambda self, site: None)
+    report = await paris.apply()
+    assert report.ok, report.faults
+    assert {queue for queue, _ in await bound_to(paris, "orders")} == {
+        paris.names.partitions("orders")
+    }
+
+
+async def test_partitions_begin_only_where_no_message_waits_in_their_queues(paris: Site) -> None:
+    await paris.apply()
+    await publish(paris.book.application("paris"), "orders", "order.1")
+    paris.becomes(FILE.replace(f"  {ORDERS}\n", ""))
+    await paris.apply()
+    paris.becomes(cut(2))
+    report = await paris.apply()
+    assert "none bound -> 2: 1 message in its egress queues" in report.faults[0].detail
+    assert await take(paris.book.administrator("paris"), paris.names.egress("orders")) == b"hello"
+    assert (await paris.apply()).ok
+
+
+async def unbind(paris: Site, exchange: str, kind: str, name: str, key: str) -> None:
+    """Take a binding away, by its key."""
+    written = quote(key, safe="") or "~"
+    await paris.vhost.api("DELETE", f"/bindings/{{vhost}}/e/{exchange}/{kind}/{name}/{written}")
+
+
 async def test_partitions_do_not_change_where_a_site_has_several_slots(paris: Site) -> None:
     await paris.apply()
     paris.becomes(cut(2).replace("tokyo: {}", "tokyo: {slots: 2}"))
@@ -134,7 +217,7 @@ async def test_a_broker_without_the_plugin_is_told_to_enable_it(
 ) -> None:
     broker: LocalBroker = await local_broker_factory("plain", start=False)
     if broker.installation.release >= (4, 3):
-        return  # has the exchanges without a plugin
+        pytest.skip("this release has the exchanges without a plugin")
     plugins = tuple(one for one in PLUGINS if one != "rabbitmq_sharding")
     broker = LocalBroker(replace(broker.spec, plugins=plugins), broker.installation)
     await broker.start(deadline_s=START_WITHIN_S)

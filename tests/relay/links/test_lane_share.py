@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,10 @@ from tests.federation.meshes import TRIANGLE, mesh_of
 
 PLAIN = mesh_of(TRIANGLE)
 LANED = mesh_of("lanes: [urgent, normal, bulk]\nmax_rate: 1MB/s\n" + TRIANGLE)
+CUT = mesh_of(
+    "lanes: [urgent, normal, bulk]\nmax_rate: 1MB/s\n"
+    + TRIANGLE.replace('keys: ["order.#"]', "lane: urgent, partitions: 4")
+)
 FEWER = mesh_of("lanes: [urgent, normal]\nmax_rate: 1MB/s\n" + TRIANGLE)
 
 
@@ -67,23 +72,39 @@ def test_what_is_of_a_lane_that_the_file_has_not_goes_with_the_normal_one() -> N
 
 def test_partitions_go_with_their_lane() -> None:
     numbers = {lane: partition_lane(lane, 3) for lane in (0, 1, 2)}
-    assert [carried_by(LANED, header(numbers[lane])) for lane in (0, 1, 2)] == [
-        {""},
-        {"urgent"},
-        {"bulk"},
-    ]
+    assert [carried_by(CUT, header(numbers[lane])) for lane in (0, 1)] == [{""}, {"urgent"}]
+    # No exchange of the file has partitions in lane bulk: as of a lane that the file has not.
+    assert carried_by(CUT, header(numbers[2])) == {""}
+    for lane in range(256):
+        assert len(carried_by(CUT, header(lane))) == 1
 
 
-def test_a_position_of_a_node_that_knew_no_partitions_is_reached_anew() -> None:
-    """Such a node has passed over partitions in this lane, and sent them with the normal one."""
-    seen = seen_with(forwarding_for(LANED, strands(LANED)["urgent"]))
-    position = LinkPosition(b"log", b"run", seen, None, (Sample(5.0, None),))
-    kept = json.loads(position.encode())
+def test_a_mesh_without_partitions_has_the_shares_of_former_versions() -> None:
+    assert share_of(LANED, strands(LANED)["urgent"]) == LaneShare(frozenset({1}))
+    assert share_of(LANED, strands(LANED)[""]) == LaneShare(None, frozenset({1, 2}))
+    kept = kept_of(LANED, "urgent")
+    assert kept["lane"] == 1
+    assert LinkPosition.decode(json.dumps(kept).encode(), 5.0).seen.lanes == LaneShare(
+        frozenset({1})
+    )
+
+
+def test_a_link_that_gets_partitions_goes_through_its_log_again() -> None:
+    """Before, they have gone with the normal lane."""
+    kept = kept_of(CUT, "urgent")
     assert kept["lane"] == sorted(lane_numbers("urgent"))
-    kept["lane"] = 1
-    former = LinkPosition.decode(json.dumps(kept).encode(), 5.0)
-    assert former.seen.lanes == LaneShare(frozenset({1}))
-    assert former.seen.stranded_by(forwarding_for(LANED, strands(LANED)["urgent"]))
+    seen = LinkPosition.decode(json.dumps(kept).encode(), 5.0).seen
+    assert not seen.stranded_by(forwarding_for(CUT, strands(CUT)["urgent"]))
+    former = LinkPosition.decode(json.dumps(kept_of(LANED, "urgent")).encode(), 5.0).seen
+    assert former.stranded_by(forwarding_for(CUT, strands(CUT)["urgent"]))
+
+
+def kept_of(mesh: Mesh, lane: str) -> dict[str, Any]:
+    """A link's position as its state has it."""
+    seen = seen_with(forwarding_for(mesh, strands(mesh)[lane]))
+    encoded = LinkPosition(b"log", b"run", seen, None, (Sample(5.0, None),)).encode()
+    kept: dict[str, Any] = json.loads(encoded)
+    return kept
 
 
 def test_marks_go_with_the_normal_lane_and_canaries_over_every_strand() -> None:

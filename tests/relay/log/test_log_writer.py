@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from relay.batches.name_set import NameSet
+from relay.log.flights import LAST_BYTES_S
 from relay.log.run import Appended, LogState
 from relay.log.site_log import LogClosed, LogRefused
 from relay.log.writer import LogWriter
@@ -230,3 +231,34 @@ async def test_cancelling_ends_it_too() -> None:
     assert writer.state[0] is LogState.CLOSED
     async with world.writer() as next_life:
         assert batch_name(1) in next_life.logged
+
+
+# What may come after the end
+
+
+async def ended_answered(*, waits_s: float, stuck: bool = False, cut: bool = False) -> bool:
+    """Whether a writer ended answered, which appended, perhaps into a stuck socket, perhaps over
+    a connection that was cut, and then waited.
+    """
+    world = LogWorld()
+    async with world.writer() as writer:
+        await append(writer, 1)
+        await let_pass(waits_s)
+        if stuck or cut:
+            world.stream.hold_next_appends()
+            late = asyncio.ensure_future(writer.append_nowait(*batch(2)))
+            await let_pass(0.01)
+            if cut:
+                world.stream.break_connections()
+                await writer.running()
+            late.add_done_callback(lambda done: done.exception())
+    return writer.ended_answered
+
+
+@in_virtual_time
+async def test_a_writer_ends_answered_once_nothing_of_it_can_come_into_the_log() -> None:
+    assert await ended_answered(waits_s=2 * LAST_BYTES_S)
+    # What an earlier connection, of the process before, left in its socket may yet come.
+    assert not await ended_answered(waits_s=LAST_BYTES_S / 2)
+    assert not await ended_answered(waits_s=2 * LAST_BYTES_S, stuck=True)
+    assert not await ended_answered(waits_s=2 * LAST_BYTES_S, cut=True)

@@ -13,7 +13,7 @@ from federation.brokers.addresses import AddressBook
 from federation.brokers.credentials import Credentials
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, parse_mesh, read_mesh
-from relay.node.mesh_watch import MeshWatch, why_over, why_refused
+from relay.node.mesh_watch import MeshWatch, why_not_cut, why_over, why_refused
 from tests.waiting import until
 
 TWO = """\
@@ -166,6 +166,14 @@ def test_other_partitions_are_refused_by_a_site_of_several_slots_only() -> None:
     elsewhere = "name: orders, from: [b], to: [c]"
     only_others = mesh(slots.replace("name: orders", elsewhere))
     assert not why_refused(only_others, mesh(cut.replace("name: orders", elsewhere)), "a")
+
+
+def test_an_exchange_that_was_away_keeps_its_partitions_at_a_site_of_several_slots() -> None:
+    slots = FILE.replace("a: {}", "a: {slots: 2}")
+    cut = slots.replace("name: orders", "name: orders, partitions: 4")
+    away = slots.replace("name: orders", "name: others")
+    assert not why_not_cut(mesh(away), mesh(cut), "a")
+    assert why_not_cut(mesh(slots), mesh(cut), "a")  # which the node compares with, too
 
 
 def test_a_site_that_is_gone_ends_and_says_whether_it_was_drained() -> None:

@@ -15,7 +15,7 @@ PARTITIONS = tuple(partition_name("orders", number) for number in range(3))
 
 
 def as_partitions(settings: PackerSettings) -> PackerSettings:
-    """The exchanges of the world are partitions of one."""
+    """Make all exchanges of the world partitions of one exchange."""
     return replace(
         settings,
         exchanges=tuple(
