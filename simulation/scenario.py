@@ -115,7 +115,15 @@ def _mesh_of(scenario: Scenario) -> Mesh:
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
-    world = World(mesh, folder, random.Random(scenario.seed), scenario.returns, scenario.nodes)
+    world = World(
+        mesh,
+        folder,
+        random.Random(scenario.seed),
+        scenario.returns,
+        scenario.nodes,
+        # Where large messages are what is tried.
+        has_contents=scenario.load.big_one_in < Load().big_one_in,
+    )
     loop = asyncio.get_running_loop()
     callbacks = CallbackWatch(loop)
     broken = ""

@@ -68,9 +68,14 @@ class World:
         chance: random.Random,
         returns: Returns = Returns.FIFO,
         nodes: int = 1,
+        *,
+        has_contents: bool = False,
     ) -> None:
-        """`nodes` is the number of each site's."""
-        if nodes > 1:
+        """`nodes` is the number of each site's; of several, some may keep large messages in a
+        content store.
+        """
+        self._has_contents = has_contents and nodes > 1
+        if self._has_contents:
             mesh = _with_contents(mesh)
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
@@ -169,7 +174,7 @@ class World:
         for link in _strands(mesh):
             if not self.network.has(link):
                 self.network.add(self._crossing(link))
-        if any(site.servers is not None for site in self.sites.values()):
+        if self._has_contents:
             mesh = _with_contents(mesh)
         self.mesh, self.book = mesh, replace(self.book, mesh=mesh)
 

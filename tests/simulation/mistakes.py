@@ -298,7 +298,7 @@ MISTAKES = (
         has_begun = await self._certain(lambda: self._journal.begin(owner, copy.last_row + 1))
 """,
         OF_NODES,
-        2,
+        1,
         "NodeStopped: the state folder",
     ),
     Mistake(

@@ -31,7 +31,7 @@ def reports(mesh: Mesh, folder: Path, nodes: int) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
 
     async def run() -> None:
-        world = World(mesh, folder, random.Random(1), nodes=nodes)
+        world = World(mesh, folder, random.Random(1), nodes=nodes, has_contents=True)
         world.start()
         try:
             await world.publish(Load(20, 5.0))
