@@ -8,18 +8,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from dedup.journal.cassandra_session import CassandraAccess, JournalSession
 from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
-from relay.content.cassandra_content import CassandraContent
 from relay.content.content_store import CHUNK_BYTES, ContentStore
 from relay.content.contents import MARGIN_S, ContentGone, Contents, StoringRule
 from relay.content.memory_content import KeptContent, MemoryContent
 from relay.content.reference import ContentReference, id_of
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from dedup.journal.cassandra_session import JournalSession
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -40,6 +42,8 @@ async def open_store(
         kept = KeptContent(time.monotonic)
         yield lambda: MemoryContent(kept)
         return
+    from relay.content.cassandra_content import CassandraContent
+
     async with AsyncExitStack() as opened:
         session = await session_of(opened, tmp_path_factory.mktemp("cassandra"))
 
@@ -51,6 +55,8 @@ async def open_store(
 
 async def session_of(opened: AsyncExitStack, folder: Path) -> JournalSession:
     """Start a Cassandra of one node and connect."""
+    from dedup.journal.cassandra_session import CassandraAccess, JournalSession
+
     nodes = await opened.enter_async_context(CassandraNodes(folder, 1))
     access = CassandraAccess(
         hosts=[(address, nodes.port) for address in nodes.addresses],

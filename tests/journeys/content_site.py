@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cassandra.cluster import Session
-
-from dedup.journal.cassandra_session import CassandraAccess, connect
 from federation.brokers.broker_uri import parse_host_port
 from federation.names import Names
 from relay.log.rabbit.rabbit_log import open_rabbit_log
@@ -17,6 +14,9 @@ from relay.log.site_log import Record
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.several_nodes import NODES, SITE, SiteServers
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
 
 OTHER = "paris"
 EXCHANGES = ("orders", "prices", "news")
@@ -58,6 +58,8 @@ async def log_of(mesh: LiveMesh, site: str) -> list[Record]:
 @asynccontextmanager
 async def store_of(mesh: LiveMesh) -> AsyncIterator[Session]:
     """A session with the keyspace of SITE."""
+    from dedup.journal.cassandra_session import CassandraAccess, connect
+
     nodes = mesh.mesh.sites[SITE].nodes
     assert nodes is not None
     place = nodes.cassandra

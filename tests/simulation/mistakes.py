@@ -436,10 +436,10 @@ MISTAKES = (
         "flow in two slots",
         "relay/node/parts.py",
         """\
-                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot
 """,
         """\
-                if sum(exchange.name.encode()) % slots.count == self.slot:
+                if sum(exchange.name.encode()) % slots.count == self.slot
 """,
         OF_SLOTS,
         1,
@@ -449,10 +449,10 @@ MISTAKES = (
         "packer passes over the place of an exchange",
         "relay/node/parts.py",
         """\
-                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot
 """,
         """\
-                if replace(slots, place={}).of(exchange.name) == self.slot:
+                if replace(slots, place={}).of(exchange.name) == self.slot
 """,
         OF_SLOTS,
         3,

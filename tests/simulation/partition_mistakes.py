@@ -13,10 +13,10 @@ PARTITION_MISTAKES = (
         "partitions packed in the exchange's slot",
         "relay/node/parts.py",
         """\
-                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot:
+                if slots.of(exchange.name, partition_of(exchange.lane)) == self.slot
 """,
         """\
-                if slots.of(exchange.name) == self.slot:
+                if slots.of(exchange.name) == self.slot
 """,
         OF_PARTITIONS,
         1,
@@ -52,10 +52,10 @@ PARTITION_MISTAKES = (
         "lane without its partitions",
         "relay/links/forwarding.py",
         """\
-        return LaneShare(lane_numbers(link.lane))
+        return LaneShare(_numbers_in_use(mesh, link.lane))
 """,
         """\
-        return LaneShare(frozenset({min(lane_numbers(link.lane))}))
+        return LaneShare(frozenset({lane_number(link.lane)}))
 """,
         OVER_LANES,
         1,
