@@ -18,7 +18,15 @@ from relay import crash_points
 from relay.batches.batch import BatchHead
 from relay.content.contents import ContentGone, Contents, StoringRule
 from relay.content.reference import ContentReference, content_of
-from relay.log.site_log import LogClosed, LogCursor, LogRefused, Record, SiteLog, SiteLogError
+from relay.log.site_log import (
+    LogClosed,
+    LogCursor,
+    LogRefused,
+    Record,
+    SiteLog,
+    SiteLogError,
+    append_by,
+)
 
 T = TypeVar("T")
 _Done = Callable[[SiteLogError | None], None]
@@ -64,18 +72,7 @@ class ContentLog:
             self._storing = asyncio.create_task(self._store(), name="content: store")
 
     async def append(self, records: Sequence[bytes]) -> None:
-        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: SiteLogError | None) -> None:
-            if outcome.done():
-                return
-            if error is None:
-                outcome.set_result(None)
-            else:
-                outcome.set_exception(error)
-
-        self.submit(records, done)
-        await outcome
+        await append_by(self.submit, records)
 
     async def _store(self) -> None:
         """Store contents, and append what waits, one after the other."""

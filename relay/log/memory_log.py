@@ -33,6 +33,7 @@ from relay.log.site_log import (
     LogRefused,
     Record,
     SiteLogError,
+    append_by,
 )
 
 _Done = Callable[[SiteLogError | None], None]
@@ -268,18 +269,7 @@ class MemoryLog:
         self._write_what_fits()
 
     async def append(self, records: Sequence[bytes]) -> None:
-        outcome: asyncio.Future[None] = self._loop.create_future()
-
-        def done(error: SiteLogError | None) -> None:
-            if outcome.done():
-                return
-            if error is None:
-                outcome.set_result(None)
-            else:
-                outcome.set_exception(error)
-
-        self.submit(records, done)
-        await outcome
+        await append_by(self.submit, records)
 
     def _write_what_fits(self) -> None:
         while self._queue:

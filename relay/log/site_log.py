@@ -151,3 +151,22 @@ class SiteLog(Protocol):
     async def close(self) -> None:
         """Close; idempotent. Unconfirmed appends end as LogClosed."""
         ...
+
+
+async def append_by(
+    submit: Callable[[Sequence[bytes], Callable[[SiteLogError | None], None]], None],
+    records: Sequence[bytes],
+) -> None:
+    """Append records by a log's `submit`, and wait for the answer. Raises SiteLogError."""
+    outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: SiteLogError | None) -> None:
+        if outcome.done():
+            return  # the caller was cancelled
+        if error is None:
+            outcome.set_result(None)
+        else:
+            outcome.set_exception(error)
+
+    submit(records, done)
+    await outcome

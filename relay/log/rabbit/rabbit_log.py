@@ -40,6 +40,7 @@ from relay.log.site_log import (
     LogRefused,
     Record,
     SiteLogError,
+    append_by,
 )
 
 logger = logging.getLogger(__name__)
@@ -113,18 +114,7 @@ class RabbitLog:
             self._appends.submit(records, done)
 
     async def append(self, records: Sequence[bytes]) -> None:
-        outcome: asyncio.Future[None] = self._loop.create_future()
-
-        def done(error: SiteLogError | None) -> None:
-            if outcome.done():
-                return  # the caller was cancelled
-            if error is None:
-                outcome.set_result(None)
-            else:
-                outcome.set_exception(error)
-
-        self.submit(records, done)
-        await outcome
+        await append_by(self.submit, records)
 
     def on_confirm(self, ids: Sequence[int]) -> None:
         self._appends.on_confirm(ids)

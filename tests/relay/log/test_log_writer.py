@@ -237,8 +237,8 @@ async def test_cancelling_ends_it_too() -> None:
 
 
 async def ended_answered(*, waits_s: float, stuck: bool = False, cut: bool = False) -> bool:
-    """Whether a writer ended answered, which appended, perhaps into a stuck socket, perhaps over
-    a connection that was cut, and then waited.
+    """Return True if a writer ended answered that had appended and then waited. Its last append is
+    in a `stuck` socket, or went down with a connection that was `cut`.
     """
     world = LogWorld()
     async with world.writer() as writer:
