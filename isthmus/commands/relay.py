@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
+from dedup.journal.lean_driver import import_driver
 from dedup.store import StoreLocked
 from federation.brokers.addresses import AddressError
 from federation.brokers.broker_uri import is_loopback, parse_admin
@@ -210,6 +211,7 @@ def _in_cluster(
     if book.mesh.sites[site].nodes is None:
         return None
     try:
+        import_driver()
         from relay.cluster.node_in_cluster import NodeInCluster
     except ImportError as error:
         exit_without_cluster_parts(site, error)

@@ -7,7 +7,7 @@ its header only. Duplicates, gaps and resumption all follow from the batch's nam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -152,6 +152,9 @@ class BatchHeader:
     """Number of the byte layout."""
     fields: tuple[HeaderField, ...] = ()
     """Header fields, from format 2 on."""
+    content: bytes = field(default=b"", compare=False)
+    """Hash of the whole message's content, for a piece that this process has packed; never part of
+    the batch's bytes."""
 
 
 class Entry(NamedTuple):

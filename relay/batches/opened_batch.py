@@ -100,6 +100,18 @@ class OpenedEntries:
         return None
 
 
+class OwnMessage(OpenedEntries):
+    """A message of the site's own that was packed in pieces, without its body."""
+
+    def __init__(self, entry: Entry, content: bytes) -> None:
+        """`content` is the hash of the whole message's content."""
+        super().__init__([entry])
+        self._content = content
+
+    def contents(self, begin: int, end: int) -> list[bytes]:
+        return [self._content] * (end - begin)
+
+
 def open_batch(data: bytes | memoryview, header: BatchHeader) -> OpenedBatch:
     """Open the batch whose header was read. Raises BadBatch."""
     columns = open_columns(data, header)

@@ -166,7 +166,6 @@ class FrameReader:
             data = b"".join(self._held)
             self._held.clear()
         events: list[Event] = []
-        self._open.clear()
         self._data = data
         try:
             position = self._read(data, events)
@@ -176,6 +175,7 @@ class FrameReader:
             return events
         finally:
             self._data = b""
+            self._open.clear()  # else the reader would keep the last bodies until the next read
         if position < len(data):
             rest = data[position:] if position else data
             self._held.append(rest)

@@ -7,6 +7,7 @@ own messages are recognised here, before anything is announced or claimed.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from relay.batches.batch import (
@@ -17,11 +18,12 @@ from relay.batches.batch import (
     Entry,
     Flow,
     LoggedBatch,
+    Place,
     make_entry,
 )
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
-from relay.batches.opened_batch import OpenedEntries, open_batch
+from relay.batches.opened_batch import OpenedEntries, OwnMessage, open_batch
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
@@ -49,11 +51,12 @@ class ChunkBuilder:
         self._context = context
         self._deferred = deferred
         self._parts = PartBuilder(flow, context)
+        self._is_own = flow.origin == context.settings.cluster_id
         self._begun = {state.next.name: state.entry} if state.next else {}
         """First unsettled entry of a batch whose beginning an earlier process settled."""
         self._doubt = dict(in_doubt(state))
         self._assembly = FragmentAssembly()
-        self._pieces: dict[BatchName, list[ReadBatch]] = {}
+        self._pieces: dict[BatchName, _Pieces] = {}
         self._chunk = DeliveryChunk()
         self._under_way: list[DeliveryChunk] = []
         """Chunks that were taken and are not over."""
@@ -192,13 +195,29 @@ class ChunkBuilder:
                 header.name,
                 extra={"event": "pieces-missing", "batch": str(header.name)},
             )
-        self._pieces.setdefault(first, []).append(piece)
-        whole = self._assembly.add(header, make_entry(opened.entry(0)))
+        content = header.content if self._is_own else b""
+        pieces = self._pieces.setdefault(first, _Pieces(piece.before, content))
+        pieces.names.append(header.name)
+        entry = make_entry(opened.entry(0))
+        if pieces.content:
+            entry = entry._replace(body=b"")  # published by nobody here, and its hash is known
+        whole = self._assembly.add(header, entry)
         if whole is None:
             return None
-        pieces = self._pieces.pop(first)
-        names = tuple(piece.header.name for piece in pieces)
-        return ReadBatch(header, names, piece.point, pieces[0].before, OpenedEntries([whole]))
+        del self._pieces[first]
+        message = OwnMessage(whole, pieces.content) if pieces.content else OpenedEntries([whole])
+        return ReadBatch(header, tuple(pieces.names), piece.point, pieces.before, message)
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Pieces of an unfinished message that came, without their bodies, which the assembly has."""
+
+    before: Place | None
+    """Place before the first piece; None: the log's start."""
+    content: bytes
+    """Hash of the whole message's content, where the body is not needed; else empty."""
+    names: list[BatchName] = field(default_factory=list)
 
 
 def _unopened(batch: LoggedBatch) -> Entry:

@@ -24,6 +24,7 @@ from relay.batches.batch import (
 )
 from relay.batches.format import seal
 from relay.batches.fragments import split
+from relay.batches.opened_batch import content_of
 from relay.batches.packed_entries import (
     PackedEntries,
     first_published_ms,
@@ -87,6 +88,8 @@ class PackerOutbox:
         self._next_piece: tuple[Fragment, Entry] | None = None
         self._pieces_revision = ""
         """Revision for all pieces of the big message: their recipients must be the same."""
+        self._pieces_content = b""
+        """Hash of the big message's content."""
         self._in_flight: dict[int, int | None] = {}
         """Number in the incarnation -> first publish time (ms), None if requested."""
 
@@ -143,6 +146,7 @@ class PackerOutbox:
                 assert isinstance(parcel.entries, Sequence), "a big message is alone in a list"
                 self._pieces = split(parcel.entries[0])
                 self._pieces_revision = self.revision
+                self._pieces_content = content_of(parcel.entries[0])
                 self._next_piece = next(self._pieces)
             assert self._next_piece is not None
             fragment, entry = self._next_piece
@@ -254,4 +258,5 @@ class PackerOutbox:
             (settings.cluster_id,),
             fragment,
             format=settings.batch_format,
+            content=self._pieces_content if kind is BatchKind.FRAGMENT else b"",
         )

@@ -219,8 +219,8 @@ async def test_large_messages_take_little_of_the_log_and_of_a_nodes_memory(
                         box.got[n] = replace(box.got[n], body=b"")
             in_log = sum(len(record.data) for record in await log_of(mesh, SITE))
         assert in_log < len(body), "a hundredth of what has passed"
-        # Without a content store such a node takes as much: 125 MB before the first message.
-        assert max(watch.most_mb[f"{SITE}/{node}"] for node in NODES) < 200
+        # Some 112 before the first message, and 147 at most on a machine left alone.
+        assert max(watch.most_mb[f"{SITE}/{node}"] for node in NODES) < 165
 
 
 def number_of(message: Received) -> int:

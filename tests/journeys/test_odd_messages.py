@@ -150,8 +150,8 @@ async def test_an_empty_message_and_one_of_15_mib_arrive_whole(ring: LiveMesh) -
             await paris.post("big", *sent)
             got = await box.has(len(sent))
         assert [m.body for m in got] == [one.body for one in sent]
-    # Some 100 without such bodies, mostly 140 to 150 with them, and up to 154 where other programs
-    # keep the cores busy. A copy more of each of the three would be 190.
+    # Some 95 without such bodies, and mostly 130 to 140 with them. A copy more of each of the three
+    # would be 180.
     assert max(most_memory_mb(ring.processes[site].pid) for site in PAIR) < 165
 
 

@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dedup.barrier import Barrier
 from dedup.identity import text_identity
@@ -18,6 +19,7 @@ from relay.batches.batch import (
     BatchKind,
     BatchName,
     Entry,
+    Fragment,
     Predecessor,
     Series,
 )
@@ -258,3 +260,17 @@ class Life:
         await asyncio.gather(self._connecting, return_exceptions=True)
         await self.writer.close()
         await asyncio.gather(self._logging, return_exceptions=True)
+
+
+def in_pieces(world: World, whole: Entry, **changes: Any) -> list[tuple[BatchHeader, bytes]]:
+    """A message's three pieces; `changes` as `World.batch` takes them."""
+    size = -(-len(whole.body) // 3)
+    return [
+        world.batch(
+            [whole._replace(body=whole.body[size * n : size * (n + 1)])],
+            kind=BatchKind.FRAGMENT,
+            fragment=Fragment(n, 3),
+            **changes,
+        )
+        for n in range(3)
+    ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -99,6 +100,16 @@ def test_a_body_of_16_mib_arrives_whole_from_small_reads() -> None:
     stream = wire.delivery(1, "c00001", big, frame_max=131072)
     pieces = [stream[at : at + 4000] for at in range(0, len(stream), 4000)]
     assert wire.read_all(pieces, 131072) == [("delivery", 1, "c00001", big)]
+
+
+def test_the_reader_keeps_no_body_that_was_handed_over() -> None:
+    reader = FrameReader(131072)
+    stream = wire.delivery(1, "c00001", message(1, b"x" * 2**21), frame_max=131072)
+    (event,) = reader.feed(stream)
+    assert isinstance(event, Deliveries)
+    body = event.messages[0][5]
+    del event
+    assert sys.getrefcount(body) == 2
 
 
 def test_a_header_frame_may_be_larger_than_agreed_by_what_a_queue_adds() -> None:

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
-from relay.batches.batch import BatchHeader, BatchKind, Entry, Fragment, Predecessor
+from relay.batches.batch import BatchKind, Fragment, Predecessor
 from relay.batches.fragments import PIECE_BYTES, split
 from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryExchange
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, Outcome
 from tests.message_properties import properties
-from tests.relay.deliverer_world import World, entry, mesh
-
-
-def in_pieces(world: World, whole: Entry, **changes: Any) -> list[tuple[BatchHeader, bytes]]:
-    """A message's three pieces; `changes` as `World.batch` takes them."""
-    size = -(-len(whole.body) // 3)
-    return [
-        world.batch(
-            [whole._replace(body=whole.body[size * n : size * (n + 1)])],
-            kind=BatchKind.FRAGMENT,
-            fragment=Fragment(n, 3),
-            **changes,
-        )
-        for n in range(3)
-    ]
+from tests.relay.deliverer_world import World, entry, in_pieces, mesh
 
 
 async def test_messages_arrive_once_in_order_with_path_and_origin() -> None:

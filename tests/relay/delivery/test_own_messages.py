@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from relay.batches.batch import BatchHeader
+import pytest
+
+from relay.batches.batch import BatchHeader, Entry
+from relay.batches.opened_batch import content_of
 from relay.delivery.flow_queue import GATHER_ENTRIES, GATHER_S
-from tests.relay.deliverer_world import Life, World, entry
+from tests.relay.deliverer_world import Life, World, entry, in_pieces
 from tests.virtual_time import in_virtual_time, let_pass
 
 SHORT_S = GATHER_S / 10
@@ -90,3 +93,31 @@ async def test_a_node_that_stops_enters_what_has_gathered() -> None:
     async with world.running() as life:
         await let_pass(2 * GATHER_S)
         assert life.counters.own == 0
+
+
+@pytest.mark.parametrize("was_just_packed", [True, False])
+async def test_an_own_message_in_pieces_is_entered_with_the_hash_of_the_whole(
+    *, was_just_packed: bool
+) -> None:
+    world, whole = World(), entry(1, b"x" * 300)
+    content = content_of(whole)
+    pieces = own_pieces(world, whole, content if was_just_packed else b"")
+    async with world.running() as life:
+        await life.settled(await life.log(*pieces))
+        assert life.counters.own == 1
+        await life.settled(await life.log(world.batch([whole]), world.batch([entry(2)])))
+        assert (life.counters.duplicates, life.counters.identity_conflicts) == (1, 0)
+    assert world.delivered() == ["body 2"]
+    assert {row.contents[:8] for row in world.rows() if row.contents} >= {content[:8]}
+
+
+async def test_pieces_that_this_process_packed_are_not_put_together_to_be_hashed() -> None:
+    world, whole = World(), entry(1, b"x" * 300)
+    async with world.running() as life:
+        await life.settled(await life.log(*own_pieces(world, whole, b"another's hash")))
+        await life.settled(await life.log(world.batch([whole])))
+        assert (life.counters.own, life.counters.identity_conflicts) == (1, 1)
+
+
+def own_pieces(world: World, whole: Entry, content: bytes) -> list[tuple[BatchHeader, bytes]]:
+    return in_pieces(world, whole, content=content, origin="tokyo", incarnation=b"incarn_t")

@@ -11,6 +11,7 @@ import pytest
 from relay.batches.batch import BatchHeader, BatchKind, Entry, Fragment, Predecessor
 from relay.batches.format import decode_entries
 from relay.batches.fragments import PIECE_BYTES
+from relay.batches.opened_batch import content_of
 from relay.log.run import Appended
 from relay.log.site_log import LogClosed
 from relay.packing.egress_acks import TagStretch
@@ -186,7 +187,8 @@ async def test_what_is_confirmed_comes_with_its_parcel_and_bytes_and_without_the
 async def test_a_big_message_leaves_in_pieces_without_others_between() -> None:
     made = Made(unconfirmed_bytes=1)
     big = big_parcel(3)
-    body = big.entries[0].body
+    whole = big.entries[0]
+    body = whole.body
     made.add(big, parcel(b"behind"))
     for number in range(4):
         await made.log.confirm(number)
@@ -195,6 +197,7 @@ async def test_a_big_message_leaves_in_pieces_without_others_between() -> None:
     assert [one.kind for one in pieces] == [BatchKind.FRAGMENT] * 3
     assert [one.fragment for one in pieces] == [Fragment(n, 3) for n in range(3)]
     assert [one.name.sequence for one in made.log.headers] == [0, 1, 2, 3]
+    assert [one.content for one in made.log.headers] == [*[content_of(whole)] * 3, b""]
     assert b"".join(bodies(data)[0] for data in made.log.data[:3]) == body
     assert [done.parcel is big for done in made.confirmed] == [False, False, True, False]
     assert big.stretch.whole_sequence == 2
