@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from relay.batches.batch import BatchHead, Flow, LoggedBatch, make_entry
+from relay.batches.batch import BatchHead, BatchName, Flow, LoggedBatch, make_entry
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch
 from relay.batches.opened_batch import OpenedEntries, open_batch
@@ -34,6 +34,13 @@ from relay.waiters import Signal, first_of
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
+TOGETHER_S = 0.1
+"""Time by which a batch is tried early with others that are due."""
+NEAR_BATCHES = 8
+"""Distance in the log up to which two batches are read at once."""
+STRETCH_BATCHES = 8
+OPENED_BYTES = 4 * 1024 * 1024
+"""Bytes of opened batches, of which an attempt may need few, above which no more are read."""
 UNREADABLE_POLL_S = 30.0
 
 
@@ -44,6 +51,17 @@ class _Attempt:
     chunk: DeliveryChunk = field(default_factory=DeliveryChunk)
     sources: list[tuple[WaitingBatch, int]] = field(default_factory=list)
     """Batch of each message of the chunk, and the message's number there."""
+    read_bytes: int = 0
+    """Bytes of all batches that were opened for the attempt."""
+
+    def is_full_for(self, stretch: list[WaitingBatch]) -> bool:
+        """True if the attempt has to be made before this stretch is read."""
+        count = len(self.sources) + sum(len(batch.messages) for batch in stretch)
+        return bool(self.sources) and (
+            count > CHUNK_ENTRIES
+            or self.chunk.byte_count > CHUNK_BYTES
+            or self.read_bytes > OPENED_BYTES
+        )
 
     def batches(self) -> list[WaitingBatch]:
         """Return the batches, each once."""
@@ -107,13 +125,11 @@ class Redelivery:
     async def _try(self, waiting: list[WaitingBatch]) -> None:
         now = _now()
         attempt = _Attempt()
-        for batch in [batch for batch in waiting if batch.due <= now]:
-            if len(attempt.sources) + len(batch.messages) > CHUNK_ENTRIES and attempt.sources:
-                break
-            if attempt.chunk.byte_count > CHUNK_BYTES:
+        for stretch in _stretches([one for one in waiting if one.due <= now + TOGETHER_S]):
+            if attempt.is_full_for(stretch):
                 break
             try:
-                read = await self._read(batch)
+                read = await self._read(stretch)
             except LogGap as gap:
                 self._gap_passed.clear()
                 self._on_gap(gap)
@@ -121,8 +137,8 @@ class Redelivery:
                 return
             if self._context.stopping.is_set():
                 return
-            if read is not None:
-                self._add(attempt, batch, read)
+            for batch, whole in read:
+                self._add(attempt, batch, whole)
         if attempt.sources:
             await self._deliver(attempt)
             self._save(attempt)
@@ -130,6 +146,7 @@ class Redelivery:
     def _add(self, attempt: _Attempt, batch: WaitingBatch, read: ReadBatch) -> None:
         chunk = attempt.chunk
         chunk.begun_ms = chunk.begun_ms or self._context.now_ms()
+        attempt.read_bytes += read.header.byte_count
         for number, message in sorted(batch.messages.items()):
             n = self._parts.append(chunk, read, number, number + 1).start
             attempt.sources.append((batch, number))
@@ -229,69 +246,107 @@ class Redelivery:
             message.reason = chunk.reasons.get(n, message.reason)
             if message.claim is None:
                 message.claim = keep_claim(context.barrier, chunk, n)
+        delays: dict[int, float] = {}
         for batch in attempt.batches():
-            batch.due = _now() + self._delay_s(batch)
+            # One delay for as many refusals: what was read at once is read at once again.
+            refusals = max((one.refusals for one in batch.messages.values()), default=0)
+            if refusals not in delays:
+                delays[refusals] = self._delay_s(refusals)
+            batch.due = _now() + delays[refusals]
             self._deferred.write(batch, writing)
         context.save_position(writing)
         context.state.write(writing)
 
-    def _delay_s(self, batch: WaitingBatch) -> float:
-        refusals = [message.refusals for message in batch.messages.values()]
-        if not any(refusals):
-            return COPY_POLL_S
-        return self._deferred.delay_s(max(refusals))
+    def _delay_s(self, refusals: int) -> float:
+        return self._deferred.delay_s(refusals) if refusals else COPY_POLL_S
 
     # -- reading -----------------------------------------------------------------------------
 
-    async def _read(self, batch: WaitingBatch) -> ReadBatch | None:
-        """Read the batch from the log again. None if the log does not have it any more, or the node
-        stops. Raises LogGap.
+    async def _read(self, stretch: list[WaitingBatch]) -> list[tuple[WaitingBatch, ReadBatch]]:
+        """Read batches from the log again, but for any that the log does not have (any more) or
+        that cannot be opened. Raises LogGap.
         """
         tail = self._context.log.tail
-        pieces = [found for name in batch.names if (found := tail.batch(name)) is not None]
-        if len(pieces) < len(batch.names):
-            pieces = await self._find(batch)
-        if len(pieces) < len(batch.names):
-            return None
-        for piece in pieces:
-            if isinstance(piece.data, BatchHead):
-                raise ContentGap(piece, batch.before or START)
-        try:
-            return _put_together(batch, pieces)
-        except (BadBatch, FragmentMismatch) as error:
-            log.error(
-                "deferred messages of %s cannot be read again: %s",
-                batch.name,
-                error,
-                extra={"event": "deferred-unreadable", "batch": str(batch.name)},
-            )
-            for message in batch.messages.values():
-                message.reason = f"its batch cannot be read again: {error}"
-            batch.due = _now() + UNREADABLE_POLL_S
-            return None
+        found = {
+            name: logged
+            for batch in stretch
+            for name in batch.names
+            if (logged := tail.batch(name)) is not None
+        }
+        lacking = [batch for batch in stretch if not found.keys() >= set(batch.names)]
+        if lacking:
+            await self._find(lacking, found)
+        read = []
+        for batch in stretch:
+            pieces = [found[name] for name in batch.names if name in found]
+            if len(pieces) < len(batch.names):
+                continue
+            for piece in pieces:
+                if isinstance(piece.data, BatchHead):
+                    raise ContentGap(piece, batch.before or START)
+            try:
+                read.append((batch, _put_together(batch, pieces)))
+            except (BadBatch, FragmentMismatch) as error:
+                self._leave_unreadable(batch, error)
+        return read
 
-    async def _find(self, batch: WaitingBatch) -> list[LoggedBatch]:
-        """Look for the batch from the place before; fewer pieces than there are if the log ends."""
-        context, wanted = self._context, set(batch.names)
-        found: list[LoggedBatch] = []
-        reader = context.log.reader(batch.before, name=f"deferred {batch.name}")
+    def _leave_unreadable(self, batch: WaitingBatch, error: Exception) -> None:
+        log.error(
+            "deferred messages of %s cannot be read again: %s",
+            batch.name,
+            error,
+            extra={"event": "deferred-unreadable", "batch": str(batch.name)},
+        )
+        for message in batch.messages.values():
+            message.reason = f"its batch cannot be read again: {error}"
+        batch.due = _now() + UNREADABLE_POLL_S
+
+    async def _find(self, stretch: list[WaitingBatch], found: dict[BatchName, LoggedBatch]) -> None:
+        """Add the stretch's batches to `found`, from the place before its first on. Some are
+        missing if the node stops, or the log ends.
+        """
+        context, first = self._context, stretch[0]
+        wanted = {name for batch in stretch for name in batch.names} - found.keys()
+        reader = context.log.reader(first.before, name=f"deferred {first.name}")
         try:
-            while True:
+            while wanted:
                 batches = await context.next_batches(reader, READ_BYTES)
                 if batches is None:
-                    return found
+                    return
                 for logged in batches:
                     if logged.place.name in wanted:
                         wanted.discard(logged.place.name)
-                        found.append(logged)
-                if not wanted:
-                    return found
-                if (news := reader.news()) is not None:
+                        found[logged.place.name] = logged
+                if wanted and (news := reader.news()) is not None:
                     news.cancel()
-                    self._deferred.missed(batch)
-                    return found
+                    # Of the first alone, as the others may stand before it: they are read from
+                    # their own places next.
+                    if not wanted.isdisjoint(first.names):
+                        self._deferred.missed(first)
+                    return
         finally:
             await reader.close()
+
+
+def _stretches(batches: list[WaitingBatch]) -> Iterator[list[WaitingBatch]]:
+    """Yield the batches in stretches of the log that are read at once: a reader costs the broker
+    more than a few batches of others in between.
+    """
+    stretch: list[WaitingBatch] = []
+    size = 0
+    for batch in sorted(batches, key=lambda one: one.point.number):
+        more = sum(message.size for message in batch.messages.values())
+        if stretch and (
+            batch.point.number - stretch[-1].point.number > NEAR_BATCHES
+            or len(stretch) == STRETCH_BATCHES
+            or size + more > CHUNK_BYTES
+        ):
+            yield stretch
+            stretch, size = [], 0
+        stretch.append(batch)
+        size += more
+    if stretch:
+        yield stretch
 
 
 def _put_together(batch: WaitingBatch, pieces: list[LoggedBatch]) -> ReadBatch:

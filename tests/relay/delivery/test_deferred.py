@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from federation.mesh import Exchange, Mesh, OrderRule
-from relay.batches.batch import Entry
-from relay.delivery import deferred_batches
+from relay.batches.batch import BatchName, Entry, LoggedBatch
+from relay.delivery import deferred_batches, redelivery
 from relay.delivery.deferred_batches import WaitingBatch
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker
 from relay.delivery.part_builder import ReadBatch
 from relay.delivery.redelivery import Redelivery
 from relay.ledger.rows import OUTCOME_MASK, REDELIVERED, Outcome
+from relay.log.run import LogSettings
 from relay.state.node_state import NodeState
 from relay.waiters import Signal
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
@@ -161,9 +162,11 @@ async def test_after_a_restart_a_copy_waits_before_the_deferred_message_is_tried
     await life.kill()
     tried = len(world.delivered())
 
-    async def read_late(self: Redelivery, batch: WaitingBatch) -> ReadBatch | None:
+    async def read_late(
+        self: Redelivery, stretch: list[WaitingBatch]
+    ) -> list[tuple[WaitingBatch, ReadBatch]]:
         await may_be_read.wait()
-        return await read(self, batch)
+        return await read(self, stretch)
 
     monkeypatch.setattr(Redelivery, "_read", read_late)
     async with world.running() as life:
@@ -176,6 +179,44 @@ async def test_after_a_restart_a_copy_waits_before_the_deferred_message_is_tried
     assert sent_meanwhile == 0
     assert world.delivered() == ["body 1"] * (tried + 1) + ["body last"]
     assert world.flags() == [False] + [True] * tried + [False]
+
+
+async def test_batches_that_are_near_in_the_log_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, broker = world_with()
+    world.log_settings = LogSettings(hot_bytes=1)
+    find, read_at_once = Redelivery._find, list[int]()
+
+    async def noting(
+        self: Redelivery, stretch: list[WaitingBatch], found: dict[BatchName, LoggedBatch]
+    ) -> None:
+        await find(self, stretch, found)
+        read_at_once.append(sum(found.keys() >= set(batch.names) for batch in stretch))
+
+    monkeypatch.setattr(Redelivery, "_find", noting)
+    async with world.running() as life:
+        await life.log(*(world.batch([entry(n, routing_key=b"full")]) for n in range(6)))
+        await life.until(lambda: max(read_at_once, default=0) >= 5)  # the log's tail has the last
+        broker.is_full = False
+        await life.settled(await life.log(world.batch([entry("last")])))
+    assert sorted(world.delivered()) == [*(f"body {n}" for n in range(6)), "body last"]
+
+
+async def test_what_is_not_behind_the_place_of_another_batch_is_read_from_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the order in which batches were met were not that of the log."""
+    monkeypatch.setattr(redelivery, "_stretches", lambda due: [due[::-1]] if due else [])
+    monkeypatch.setattr(redelivery, "READ_BYTES", 1)
+    world, broker = world_with()
+    world.log_settings = LogSettings(hot_bytes=1)
+    async with world.running() as life:
+        await life.log(*(world.batch([entry(n, routing_key=b"full")]) for n in range(3)))
+        await life.until(lambda: life.counters.deferred == 3)
+        broker.is_full = False
+        await life.settled(await life.log(world.batch([entry("last")])))
+    assert len(world.delivered()) == len(set(world.delivered())) == 4
 
 
 @pytest.mark.parametrize("twin", [0, 2])
