@@ -4,11 +4,12 @@
     python -m isthmus.lossy_nodes up mesh.yaml
 
 The program equals `isthmus`, except that a message published alone with the header `x-demo-lose:
-HOW@SITE` is lost at the site, as by a bug of ours. No other program reads the header.
+HOW@SITE` is lost at the site, as by a bug of ours, and so is each piece of a message that is too
+big for one batch. No other program reads the header.
 
     link     the link's receiver acknowledges a batch that the site's log lacks
     before   the deliverer passes over the message before the barrier
-    after    the barrier's commit remembers the message, without delivery
+    after    the barrier's commit remembers the message, without delivery; not for pieces
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from relay.node.node import SiteNode
 from relay.node.parts import DeliveryParts, NodeParts
 from relay.state.codec import encode_name
 from relay.state.node_state import Commit, NodeState
+
+_LOSSES = {BatchKind.MESSAGES: tuple(Loss), BatchKind.FRAGMENT: (Loss.LINK, Loss.BEFORE)}
+"""Losses that a batch of each kind can ask for."""
 
 
 class LossyWriter(LogWriter):
@@ -105,12 +109,15 @@ class LossyParts(NodeParts):
 
 
 def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Entry | None]:
-    """Return the requested loss of a batch's only message at the site, and the message."""
-    if header.kind is not BatchKind.MESSAGES or header.entry_count != 1:
+    """Return the requested loss of a batch's only message, or piece, at the site, and the message.
+
+    The barrier knows messages by their whole bodies, so that a piece cannot be remembered.
+    """
+    if header.kind not in _LOSSES or header.entry_count != 1:
         return None, None
     (entry,) = decode_entries(data)
     value = content_header.header(entry.properties, LOSS_HEADER.encode())
-    for loss in Loss:
+    for loss in _LOSSES[header.kind]:
         if value == field_table.long_string(loss.at(site).encode()):
             return loss, entry
     return None, None

@@ -64,6 +64,7 @@ def big_message(
     exchange: str = "orders",
     identity: bytes = b"identity--------",
     body_apart: bool = True,
+    kind: BatchKind = BatchKind.FRAGMENT,
 ) -> list[tuple[BatchHeader, bytes]]:
     """Batches of a big message's pieces, from this sequence on, as a site with `content` packs."""
     series = Series("paris", INCARNATION, exchange, 0, EVERY_SITE)
@@ -72,7 +73,7 @@ def big_message(
         sequence = first + fragment.piece
         name = BatchName(series, sequence)
         header = BatchHeader(
-            *(BatchKind.FRAGMENT, name, sequence, (), "r1", 1, 0, 0, 0, 1_000_000, 1_000_000),
+            *(kind, name, sequence, (), "r1", 1, 0, 0, 0, 1_000_000, 1_000_000),
             path=("paris",),
             fragment=fragment,
         )

@@ -189,10 +189,15 @@ def _block_of(columns: bytes, entries: PackedEntries) -> bytes:
     return _compressor.compress(columns)
 
 
-def is_fragment(data: bytes) -> bool:
-    """True if a sound batch is a piece of a big message; cheaper than `read_header`."""
+_KINDS_OF_PIECES = bytes([BatchKind.FRAGMENT]), bytes([BatchKind.REPAIR])
+
+
+def may_be_piece(data: bytes) -> bool:
+    """True if a sound batch is of a kind that pieces of big messages have; cheaper than
+    `read_header`.
+    """
     kind_at = _PREFIX.size + int.from_bytes(data[4:6], "big") + _DIGEST_BYTES
-    return data[kind_at : kind_at + 1] == bytes([BatchKind.FRAGMENT])
+    return data[kind_at : kind_at + 1] in _KINDS_OF_PIECES
 
 
 def block_at(data: bytes | memoryview) -> int:

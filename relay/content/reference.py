@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from relay.batches.block_parts import bytes_apart
-from relay.batches.format import BadBatch, UnknownFormat, block_at, is_fragment, read_header
+from relay.batches.format import BadBatch, UnknownFormat, block_at, may_be_piece, read_header
 from relay.batches.fragments import PIECE_BYTES
 
 _MAGIC = b"ISB\x80"
@@ -58,7 +58,7 @@ def content_of(record: bytes, above: int) -> memoryview | None:
     """Return the part of a record that goes into the content store: of a piece of a message whose
     pieces hold more than `above` bytes, by their full size. None: no part.
     """
-    if len(record) <= LEAST_BYTES or not is_fragment(record):
+    if len(record) <= LEAST_BYTES or not may_be_piece(record):
         return None
     try:
         fragment = read_header(record).fragment

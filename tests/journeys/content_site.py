@@ -27,13 +27,18 @@ REFERRED = "films"
 ABOVE = "1MiB"
 
 
-async def mesh_with_content(make: MeshFactory, servers: SiteServers, **more: Any) -> LiveMesh:
-    """A running mesh: SITE of two nodes, with a content store, and OTHER of one, without."""
+async def mesh_with_content(
+    make: MeshFactory, servers: SiteServers, *, program: str = "isthmus", **more: Any
+) -> LiveMesh:
+    """A running mesh: SITE of two nodes, with a content store, and OTHER of one, without. The nodes
+    are those of the program.
+    """
     keys = {"nodes": NODES, "cluster": servers.keys, "content": {"above": ABOVE}}
     exchanges = [{"name": name} for name in (*EXCHANGES, ANSWERS)]
     exchanges.append({"name": REFERRED, "large": "reference"})
     sites = {OTHER: {}, SITE: keys}
     mesh = await make(*sites, sites=sites, exchanges=exchanges, topology="complete", **more)
+    mesh.program = program
     mesh.start_each()
     await mesh.running()
     return mesh

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from relay.batches.batch import BatchHead, BatchHeader, LoggedBatch
+from relay.batches.batch import BatchHead, BatchHeader, BatchKind, LoggedBatch
 from relay.batches.format import (
     BadBatch,
     UnknownFormat,
@@ -102,6 +102,18 @@ async def test_a_body_in_three_exchanges_is_stored_once() -> None:
         assert bench.contents.counts.stored == len(pieces)
         assert bench.contents.counts.shared == 2 * bench.contents.counts.stored
         assert len(await all_of(bench.world, 3 * len(pieces))) == 3 * len(pieces)
+
+
+@in_virtual_time
+async def test_a_message_that_is_repaired_is_stored_too_and_equal_bytes_once() -> None:
+    bench = StoreBench()
+    await append_all(bench.world, big_message(0, BODY))
+    repaired = big_message(9, BODY, kind=BatchKind.REPAIR)
+    await append_all(bench.world, repaired)
+    assert bench.contents.counts.shared == bench.contents.counts.stored
+    assert sum(bench.record_bytes[len(repaired) :]) < len(BODY) / 50
+    read = await all_of(bench.world, 2 * len(repaired))
+    assert [one.data for one in read[len(repaired) :]] == [data for _, data in repaired]
 
 
 @in_virtual_time
