@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from federation.brokers.broker_uri import parse_host_port
 from federation.names import Names
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import Record
+from tests.journeys.application import Application, Inbox, Received, letter
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.several_nodes import NODES, SITE, SiteServers
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -42,6 +47,57 @@ async def mesh_with_content(
     mesh.start_each()
     await mesh.running()
     return mesh
+
+
+class BothWays:
+    """Numbered messages from SITE to OTHER and back, in turns, and what came of them."""
+
+    def __init__(self, chance: random.Random, sites: list[Application]) -> None:
+        """`sites` are applications at OTHER and SITE."""
+        paris, tokyo = sites
+        self._chance = chance
+        self._ways = ((tokyo, "orders", paris), (paris, ANSWERS, tokyo))
+        self._boxes: list[Inbox] = []
+        self._sent: tuple[dict[int, bytes], ...] = ({}, {})
+        """Digests of the bodies of each way, by number."""
+
+    async def listen(self) -> None:
+        self._boxes = [await to.listen(exchange) for _, exchange, to in self._ways]
+
+    async def post(self, *sizes: int, way: int | None = None) -> None:
+        """Post a message of each size, about; all of them one `way`, 0 for the one from SITE, or in
+        turns. Every other message has an ID.
+        """
+        for size in sizes:
+            number = sum(map(len, self._sent))
+            which = number % 2 if way is None else way
+            sender, exchange, _ = self._ways[which]
+            body = b"%d " % number + self._chance.randbytes(size)
+            self._sent[which][number] = blake2b(body).digest()
+            await sender.post(exchange, letter(body, str(uuid.uuid4()) if number % 4 else ""))
+
+    @property
+    def arrived(self) -> int:
+        """Number of messages that have come, copies included."""
+        return sum(len(box.got) for box in self._boxes)
+
+    async def arrive(self, mesh: LiveMesh, within_s: float = 180) -> None:
+        """Wait until all are there; raise AssertionError unless they came whole, in order, and but
+        for flagged copies once.
+        """
+        for box, bodies in zip(self._boxes, self._sent, strict=True):
+            await until(
+                lambda: {_number_of(m) for m in box.got} >= bodies.keys(),  # noqa: B023
+                mesh.logs,
+                within_s,
+            )
+            assert all(blake2b(m.body).digest() == bodies[_number_of(m)] for m in box.got)
+            firsts = [_number_of(m) for m in box.got if not m.flagged]
+            assert firsts == sorted(set(firsts)), "once each, in order; repeats are flagged"
+
+
+def _number_of(message: Received) -> int:
+    return int(message.body[:12].split(b" ", 1)[0])
 
 
 async def log_of(mesh: LiveMesh, site: str) -> list[Record]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from isthmus import processes
 from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
 from tests.journeys.live_mesh import LiveMesh
@@ -25,7 +27,7 @@ class SiteServers:
 
     def __init__(self, zookeeper: ZookeeperNodes, cassandra: CassandraNodes) -> None:
         self.zookeeper = [zookeeper.pid(number) for number in range(len(zookeeper.hosts))]
-        self.cassandra = [cassandra.pid(address) for address in cassandra.addresses]
+        self._cassandra = cassandra
         self.keys: dict[str, Any] = {
             "zookeeper": zookeeper.hosts,
             "cassandra": {
@@ -34,6 +36,22 @@ class SiteServers:
             },
         }
         """The `cluster` of the site."""
+
+    @property
+    def cassandra(self) -> list[int]:
+        """Process IDs of Cassandra's nodes."""
+        return [self._cassandra.pid(address) for address in self._cassandra.addresses]
+
+    async def kill_cassandra(self, number: int) -> None:
+        """Kill a node of Cassandra, and wait until it is gone."""
+        gone = processes.mark(self.cassandra[number])
+        assert gone is not None
+        gone.send(signal.SIGKILL)
+        assert await processes.gone([gone], 10)
+
+    async def start_cassandra(self, number: int) -> None:
+        """Start a node of Cassandra again, with what it has on disk."""
+        await self._cassandra.start_node(self._cassandra.addresses[number])
 
     @classmethod
     @asynccontextmanager
