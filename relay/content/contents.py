@@ -20,6 +20,8 @@ from relay.retry import Backoff
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+OnAway = Callable[[str], None]
+"""Callback for the reason why a call waits, at each attempt in vain."""
 
 MARGIN_S = 24 * 3600
 """Time that a content is kept beyond the retention of the log."""
@@ -78,7 +80,7 @@ class Contents:
     """Present rule; None: nothing more is put into the store."""
     counts: ContentCounts = field(default_factory=ContentCounts)
     waits: dict[object, str] = field(default_factory=dict)
-    """Reasons for which calls wait for the store at present."""
+    """Reasons for which calls wait for the store at present; empty where the caller hears them."""
 
     @property
     def is_used(self) -> bool:
@@ -87,33 +89,42 @@ class Contents:
 
     @property
     def reason(self) -> str:
-        """Reason why something waits for the store; empty while nothing does."""
-        return next(iter(self.waits.values()), "")
+        """Reason why the log waits for the store; empty while the log does not wait."""
+        return next(filter(None, self.waits.values()), "")
 
-    async def put(self, content: memoryview, retention_s: float) -> bytes:
-        """Store a content that the log refers to for `retention_s`, unless it is there for long
-        enough; return its ID. Waits while the store is away.
+    async def put(
+        self, content: memoryview, retention_s: float, on_away: OnAway | None = None
+    ) -> bytes:
+        """Store a content that something refers to for `retention_s`, unless the store has the
+        content for long enough; return its ID. Waits while the store is away.
         """
         content_id, size = id_of(content), len(content)
         # Half of the margin is left to a log that keeps a record for longer than it says.
         needed_s = retention_s + MARGIN_S / 2
-        lives = await self._asked("writing", partial(self.store.lives, content_id))
+        lives = await self._asked("writing", partial(self.store.lives, content_id), on_away)
         chunks = range(-(-size // CHUNK_BYTES))
         if all(lives.get(number, -1) >= needed_s for number in chunks):
             self.counts.shared += 1
             return content_id
         life_s = int(retention_s + MARGIN_S)
-        await asyncio.gather(*(self._write(content_id, n, content, life_s) for n in chunks))
+        await asyncio.gather(
+            *(self._write(content_id, n, content, life_s, on_away) for n in chunks)
+        )
         self.counts.stored += 1
         self.counts.stored_bytes += size
         return content_id
 
     async def _write(
-        self, content_id: bytes, number: int, content: memoryview, life_s: int
+        self,
+        content_id: bytes,
+        number: int,
+        content: memoryview,
+        life_s: int,
+        on_away: OnAway | None,
     ) -> None:
         chunk = bytes(content[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
         write = partial(self.store.write, content_id, number, chunk, life_s)
-        await self._asked("writing", write)
+        await self._asked("writing", write, on_away)
 
     async def take(self, reference: ContentReference) -> bytes:
         """Return the content of a reference. Waits while the store is away. Raises ContentGone."""
@@ -134,7 +145,9 @@ class Contents:
         self.counts.gone += 1
         return ContentGone(reason)
 
-    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _asked(
+        self, what: str, ask: Callable[[], Awaitable[T]], on_away: OnAway | None = None
+    ) -> T:
         """Return the answer, asked for until there is one."""
         backoff, failures, waiting = Backoff(_FIRST_S, _MOST_S, self.random), 0, object()
         try:
@@ -150,7 +163,10 @@ class Contents:
                             error,
                             extra={"event": "content-away"},
                         )
-                    self.waits[waiting] = f"{what} content: {error}"
+                    reason = f"{what} content: {error}"
+                    self.waits[waiting] = "" if on_away else reason
+                    if on_away is not None:
+                        on_away(reason)
                 await asyncio.sleep(backoff.delay_s(failures))
         finally:
             self.waits.pop(waiting, None)

@@ -167,10 +167,20 @@ class FlowPublisher:
         rule, contents = self._context.referring(self._flow.exchange), self._context.contents
         if rule is None or contents is None:
             return messages
-        return [
-            await referred(one, contents, rule) if len(one.body) > rule.above else one
+        has_stood = False
+
+        def stand(why: str) -> None:
+            nonlocal has_stood
+            has_stood = True
+            self._stand(why)
+
+        ready = [
+            await referred(one, contents, rule, stand) if len(one.body) > rule.above else one
             for one in messages
         ]
+        if has_stood:
+            self._stand("")
+        return ready
 
     async def _send(
         self,

@@ -11,16 +11,18 @@ from relay.batches.mesh_headers import (
 )
 from relay.bulk_amqp.content_header import rewrite
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
-from relay.content.contents import Contents, StoringRule
+from relay.content.contents import Contents, OnAway, StoringRule
 from relay.delivery.local_exchange import Outgoing
 
 
-async def referred(message: Outgoing, contents: Contents, rule: StoringRule) -> Outgoing:
+async def referred(
+    message: Outgoing, contents: Contents, rule: StoringRule, on_away: OnAway
+) -> Outgoing:
     """Return the message with headers in place of its body, which is in the store by then. Waits
     while the store is away.
     """
     body = memoryview(message.body)
-    content_id = await contents.put(body, rule.retention_s)
+    content_id = await contents.put(body, rule.retention_s, on_away)
     added = b"".join(
         (
             entry(CONTENT_ID_HEADER, long_string(content_id.hex().encode())),

@@ -41,6 +41,7 @@ from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.memory_watch import MemoryWatch
 from tests.journeys.several_nodes import NODES, SITE, SiteServers
 from tests.journeys.supervised_mesh import isthmus
+from tests.processes import frozen
 from tests.waiting import until
 
 MIB = 2**20
@@ -172,6 +173,51 @@ async def test_a_referenced_body_is_fetched_by_its_id(
         code, said = await isthmus_content(mesh, "get", str(mesh.file), "0" * 64, "--site", SITE)
         assert code == 1
         assert "the store has no such content" in said
+
+
+@pytest.mark.slow
+async def test_a_reference_waits_while_cassandra_is_away_and_comes_once_it_is_back(
+    live_mesh: MeshFactory, tmp_path: Path
+) -> None:
+    body = random.Random(6).randbytes(2 * MIB)
+    async with SiteServers.started(tmp_path, 1) as servers:
+        mesh = await mesh_with_content(live_mesh, servers)
+        async with at(mesh, OTHER, SITE) as (paris, tokyo):
+            here, small = await tokyo.listen(REFERRED), await tokyo.listen(ANSWERS)
+            code, said = await isthmus(mesh, "pause", "--site", SITE)
+            assert code == 0, said
+            await paris.post(REFERRED, letter(body, str(uuid.uuid4())))
+            await paris.post(ANSWERS, letter(b"small", str(uuid.uuid4())))
+            # Pieces and small message are in the log: the delivery alone is to come.
+            standing = f"{mesh.cluster(OTHER)}/{REFERRED}", f"{mesh.cluster(OTHER)}/{ANSWERS}"
+            await mesh.until_told(
+                lambda told: all(
+                    "paused" in told["sites"][SITE]["standing_flows"].get(flow, "")
+                    for flow in standing
+                ),
+                "both flows are paused",
+            )
+            with frozen(*servers.cassandra):
+                code, said = await isthmus(mesh, "resume", "--site", SITE)
+                assert code == 0, said
+                await mesh.until_told(
+                    lambda told: (
+                        not told["sites"][SITE]["standing_flows"]
+                        and any(
+                            (one["journal_away_s"] or 0) > 3
+                            for node in told["sites"][SITE]["nodes"].values()
+                            for one in node["held"]
+                        )
+                    ),
+                    "delivery goes on, and Cassandra is missed",
+                )
+                _, said = await isthmus(mesh, "status")
+                assert "no Cassandra for" in " ".join(said.split()), said
+                assert (here.got, small.got) == ([], [])
+            assert [m.body for m in await small.has(1)] == [b"small"]
+            (message,) = await here.has(1)
+            assert (message.body, message.flagged) == (b"", False)
+            assert message.text_header(CONTENT_SHA256_HEADER) == sha256(body).hexdigest()
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ CONTENT_MISTAKES = (
         "content whose store is away counts as stored",
         "relay/content/contents.py",
         """\
-        await self._asked("writing", write)
+        await self._asked("writing", write, on_away)
 """,
         """\
         try:
