@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ WELL = {
     ("Cassandra", "hosts that let us in: 1 of 1"),
     ("commit log", "is written before an answer"),
     ("keyspace", "isthmus_acme_paris has 1 copy in datacenter1"),
-    ("nodes", "a runs the site, of a"),
+    ("nodes", f"a runs the site, of a on {socket.gethostname()}"),
 }
 SERVERS = ("ZooKeeper", "Cassandra")
 ALONE = "1 member: when one is away, no node takes over"
