@@ -75,7 +75,7 @@ def test_a_node_that_the_file_does_not_name_is_refused(file: Path) -> None:
     assert "paris has no node 'paris-c': `nodes:` has paris-a, paris-b" in text
 
 
-WITHOUT = """\
+WITHOUT_CLIENTS = """\
 import sys
 sys.modules |= {"kazoo": None, "cassandra": None}
 from isthmus.cli import app
@@ -87,12 +87,28 @@ def test_what_to_install_is_said(file: Path) -> None:
     # In a process of its own, of which the command changes the logging and the memory.
     words = ("relay", str(file), "--site", "paris", "--node", "paris-a")
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *words, "--state", str(file.parent / "state")],
+        [sys.executable, "-c", WITHOUT_CLIENTS, *words, "--state", str(file.parent / "state")],
         capture_output=True,
         text=True,
     )
     assert done.returncode == EXIT_FAULT
     assert "pip install 'isthmus[cluster]'" in done.stderr
+
+
+def test_a_site_without_a_cluster_imports_neither_client(file: Path) -> None:
+    nobody = '{broker: "amqp://user:password@127.0.0.1:1/"}'
+    file.write_text(MESH.replace("tokyo: {}", f"tokyo: {nobody}"))
+    words = ("relay", str(file), "--site", "tokyo", "--state", str(file.parent / "state"))
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_CLIENTS, *words], stderr=subprocess.PIPE, text=True
+    ) as node:
+        assert node.stderr is not None
+        said = ""
+        # Its state is open then, and it begins to work.
+        while "no connection to 127.0.0.1" not in said and (line := node.stderr.readline()):
+            said += line
+        node.terminate()
+    assert node.returncode == 0, said
 
 
 def test_a_state_that_nodes_share_is_not_recovered_from_the_log(file: Path) -> None:
