@@ -11,6 +11,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+GOODBYE_S = 1.0
+"""Time for the answer to a close: a slower broker node hangs, and reconnecting waits."""
+PATIENT_GOODBYE_S = 5.0
+"""The same at the end of a packer that has acknowledged all that it took: what a busy broker has
+not read by then comes again, in doubt."""
+
 EgressMessage: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
 """(tag, redelivered, exchange published to, routing key, raw properties, body).
 
@@ -128,6 +134,8 @@ class Egress(Protocol):
         """Take messages again."""
         ...
 
-    async def close(self) -> None:
-        """Close in order: acknowledgements sent before count. Idempotent."""
+    async def close(self, *, patient: bool = False) -> None:
+        """Close in order: acknowledgements sent before count, if the broker answers within
+        `GOODBYE_S`, with `patient` within `PATIENT_GOODBYE_S`. Idempotent.
+        """
         ...

@@ -28,7 +28,14 @@ from enum import StrEnum
 from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, canonical, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer
 from relay.packing.comeback.returned_prefix import PREFETCH
-from relay.packing.egress import EgressClosed, EgressMessage, PackerLockHeld, QueueMissing
+from relay.packing.egress import (
+    GOODBYE_S,
+    PATIENT_GOODBYE_S,
+    EgressClosed,
+    EgressMessage,
+    PackerLockHeld,
+    QueueMissing,
+)
 
 _BURST = 256
 _HEARTBEAT_S = 5.0
@@ -365,9 +372,10 @@ class MemoryEgress:
         for queue in self._queues:
             queue.wake()
 
-    async def close(self) -> None:
+    async def close(self, *, patient: bool = False) -> None:
         try:
-            await asyncio.sleep(self.broker.ack_s)
+            within_s = PATIENT_GOODBYE_S if patient else GOODBYE_S
+            await asyncio.sleep(min(self.broker.ack_s, within_s))
             await asyncio.sleep(0)  # behind the acknowledgements sent before
         finally:
             self.broker.drop(self, "closed by this node")

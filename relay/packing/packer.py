@@ -159,7 +159,7 @@ class Packer:
             self._end("over")
             self._outbox.give_up()
             if self._egress is not None:
-                await self._egress.close()  # first: the rest may be cut short, and it has the lock
+                await self._egress.close(patient=self._finished)  # first: it has the lock
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def stop(self) -> None:

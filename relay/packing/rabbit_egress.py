@@ -28,6 +28,8 @@ from relay.bulk_amqp.connection import HEARTBEAT_S, Connection
 from relay.lease import ClusterLease, LeaseHeld, LeaseName
 from relay.packing.comeback.returned_prefix import PREFETCH
 from relay.packing.egress import (
+    GOODBYE_S,
+    PATIENT_GOODBYE_S,
     EgressClosed,
     EgressMessage,
     EgressRefused,
@@ -44,8 +46,6 @@ _UNREADABLE = (
     "; if this repeats, a message published by AMQP 1.0 is one that the broker can give to no node:"
     " docs/clients.md has the way out"
 )
-_GOODBYE_S = 1.0
-"""Time for the answer to a close: a slower broker node hangs, and reconnecting waits."""
 
 
 class RabbitEgressQueue:
@@ -140,10 +140,10 @@ class RabbitEgress:
     def resume(self) -> None:
         self._connection.resume_reading(self)
 
-    async def close(self) -> None:
+    async def close(self, *, patient: bool = False) -> None:
         # Acknowledgements count before anybody else may take the lease.
         try:
-            await self._connection.close(_GOODBYE_S)
+            await self._connection.close(PATIENT_GOODBYE_S if patient else GOODBYE_S)
             await self._watch
         finally:
             await self._give_lease_up()
@@ -153,7 +153,7 @@ class RabbitEgress:
             try:
                 await self._lease.release()
             finally:
-                await self._lease.connection.close(_GOODBYE_S)
+                await self._lease.connection.close(GOODBYE_S)
         await self._lease_watch
 
     async def _watch_lease(self) -> None:

@@ -347,13 +347,13 @@ MISTAKES = (
         "relay/packing/packer.py",
         """\
             if self._egress is not None:
-                await self._egress.close()  # first: the rest may be cut short, and it has the lock
+                await self._egress.close(patient=self._finished)  # first: it has the lock
             await asyncio.gather(*tasks, return_exceptions=True)
 """,
         """\
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._egress is not None:
-                await self._egress.close()
+                await self._egress.close(patient=self._finished)
 """,
         OF_NODES,
         6,

@@ -33,6 +33,20 @@ async def test_a_repeated_message_is_never_taken_for_one_that_was_acknowledged()
     assert [e.doubtful for e in seen.entries["orders"]] == [False, True]
 
 
+@in_virtual_time
+async def test_a_stop_waits_for_a_broker_that_is_slow_to_take_acknowledgements() -> None:
+    world = PackerWorld()
+    first = await world.start().ready()
+    world.broker.ack_s = 3.0
+    world.publish(*[b"alike"] * 20)
+    await first.has_packed(20)
+    await first.stop()
+    world.broker.ack_s = 0.001
+    world.publish(b"alike")
+    await world.pack_all()
+    world.assert_exactly_once_in_order()
+
+
 @pytest.mark.parametrize("seed", range(6))
 @in_virtual_time
 async def test_messages_that_are_all_alike_are_flagged_where_in_doubt_and_never_lost(
