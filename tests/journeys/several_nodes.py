@@ -114,10 +114,24 @@ class TwoNodes:
             for message in sink.arrived
         )
 
-    async def more_arrives(self, count: int) -> None:
-        """Wait until so many more messages have come to the site from others."""
-        goal = self.arrived + count
-        await until(lambda: self.arrived >= goal, self.mesh.logs, 90, every_s=0.1)
+    async def more_arrives(self, count: int) -> float:
+        """Wait until so many more messages have come to the site from others; return the longest
+        time (s) in which none came.
+        """
+        clock = asyncio.get_running_loop().time
+        last, since, longest = self.arrived, clock(), 0.0
+        goal = last + count
+
+        def are_there() -> bool:
+            nonlocal last, since, longest
+            now, arrived = clock(), self.arrived
+            longest = max(longest, now - since)
+            if arrived > last:
+                last, since = arrived, now
+            return arrived >= goal
+
+        await until(are_there, self.mesh.logs, 90, every_s=0.1)
+        return longest
 
     def signal(self, node: str, number: int) -> None:
         self.mesh.kill(f"{SITE}/{node}", number)

@@ -23,6 +23,8 @@ from tests.processes import frozen
 pytestmark = pytest.mark.long
 MANY = 20_000
 """Messages of some ten seconds or more: several sessions of ZooKeeper."""
+MOST_PAUSE_S = 1.0
+"""Longest pause of deliveries, beyond that of the same machine without a fault."""
 
 
 def _epochs(nodes: dict[str, Any]) -> set[int]:
@@ -34,8 +36,10 @@ async def test_no_slot_moves_and_nothing_stops_while_zookeeper_is_frozen(
     two_nodes: TwoNodes, members: int
 ) -> None:
     runs, other = await two_nodes.running()
+    usual_s = await two_nodes.more_arrives(MANY // 4)
     with frozen(*two_nodes.servers.zookeeper[:members]):
-        await two_nodes.more_arrives(MANY)
+        pause_s = await two_nodes.more_arrives(MANY)
+        assert pause_s < usual_s + MOST_PAUSE_S
         await two_nodes.until_nodes(
             lambda nodes: "standing by; " in nodes[other]["reason"], f"{other} knows"
         )
@@ -50,9 +54,11 @@ async def test_no_slot_moves_and_nothing_stops_while_zookeeper_is_frozen(
 
 async def test_one_frozen_node_of_cassandra_stops_nothing(two_nodes: TwoNodes) -> None:
     await two_nodes.running()
+    usual_s = await two_nodes.more_arrives(MANY // 4)
     for pid in two_nodes.servers.cassandra:
         with frozen(pid):
-            await two_nodes.more_arrives(MANY // 2)
+            pause_s = await two_nodes.more_arrives(MANY // 2)
+            assert pause_s < usual_s + MOST_PAUSE_S
     assert _epochs(await two_nodes.nodes()) == {1}
     await two_nodes.check(0)
 
