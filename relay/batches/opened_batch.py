@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from dedup.identity import content_hash
 from relay import core
-from relay.batches.batch import BatchHeader, Entry
+from relay.batches.batch import BatchHeader, Entry, LoggedBatch, make_entry
 from relay.batches.format import BadBatch, open_columns, split_columns
+from relay.batches.fragments import FragmentAssembly, FragmentMismatch
 from relay.batches.time_offsets import pack_offsets
 from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, text
 from relay.bulk_amqp.errors import MalformedProperties
@@ -123,6 +124,17 @@ def open_batch(data: bytes | memoryview, header: BatchHeader) -> OpenedBatch:
     except ValueError as error:
         raise BadBatch(str(error)) from error
     return opened
+
+
+def put_together(pieces: Sequence[LoggedBatch]) -> OpenedBatch:
+    """Open a big message of all its pieces. Raises BadBatch, FragmentMismatch."""
+    assembly, whole = FragmentAssembly(), None
+    for piece in pieces:
+        one = open_batch(piece.data, piece.header)
+        whole = assembly.add(piece.header, make_entry(one.entry(0)))
+    if whole is None:
+        raise FragmentMismatch(pieces[-1].header.name, "its pieces are not all there")
+    return OpenedEntries([whole])
 
 
 _EITHER = CONTENT_ENCODING.to_bytes(2)[:1]

@@ -197,6 +197,7 @@ class Deliverer:
         context = self._context
         if context.settlement.reader.place is None:
             await context.or_stop(self._begin())
+        await self._claim_doubts()
         reader = context.log.reader(context.settlement.reader.place, name="deliverer")
         reader.on_sent_back = partial(context.settlement.sent_back, is_after=context.log.is_after)
         try:
@@ -213,6 +214,15 @@ class Deliverer:
                     self._meet(batch, delivery)
         finally:
             await reader.close()
+
+    async def _claim_doubts(self) -> None:
+        """Claim what a former process may have published, before any flow judges a message."""
+        in_doubt = [
+            self._start(flow).doubts.claim(state)
+            for flow, state in list(self._context.flows.items())
+            if state.intent and flow.exchange in self._context.mesh.exchanges
+        ]
+        await asyncio.gather(*in_doubt)
 
     async def _begin(self) -> None:
         """Store the log's beginning as first position: whatever retention eats before anything is

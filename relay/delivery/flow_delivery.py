@@ -28,6 +28,7 @@ from relay.delivery.chunk_claims import ChunkClaims
 from relay.delivery.chunk_order import ChunkOrder, ChunkTurn
 from relay.delivery.context import DeliveryContext
 from relay.delivery.deferred_batches import COPY_POLL_S, DeferredBatches
+from relay.delivery.doubts import Doubts
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.local_exchange import Answer
@@ -64,6 +65,7 @@ class FlowDelivery:
         """True for messages of the site's own, which only a repair delivers."""
         self.deferred = DeferredBatches(flow, context)
         """Batches of which messages are tried again beside later ones."""
+        self.doubts = Doubts(flow, context)
         self._builder = ChunkBuilder(flow, self._state, context, self.deferred)
         self._claims = ChunkClaims(context.barrier, self.deferred.take_in)
         self._publisher = FlowPublisher(
@@ -264,7 +266,7 @@ class FlowDelivery:
         answers; None, with everything taken back, if the chunk has to wait for its turn.
         """
         chunk = turn.chunk
-        if turn.channel_before is None or self._context.held or chunk.is_repair:
+        if turn.channel_before is None or self._context.held or chunk.is_repair or chunk.sent:
             return None
         pending = chunk.pending()
         if not pending or chunk.expire(pending, self._context.now_ms()):
@@ -306,7 +308,7 @@ class FlowDelivery:
                 await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
             pending = chunk.pending()
             # What went ahead and was refused is claimed still.
-            ready = pending if chunk.judged and pending else self._claims.judge(chunk, pending)
+            ready = pending if chunk.judged and pending else self._judge(chunk, pending)
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
             if not ready:
@@ -325,6 +327,16 @@ class FlowDelivery:
             crash_points.reach("delivery.committed")
         self._save(chunk)
         return True
+
+    def _judge(self, chunk: DeliveryChunk, pending: list[int]) -> list[int] | None:
+        """Judge as `ChunkClaims.judge` does, with the claims of doubts given up in between."""
+        if not self.doubts:
+            return self._claims.judge(chunk, pending)
+        self.doubts.give_up(chunk)
+        ready = self._claims.judge(chunk, pending)
+        if chunk.judgement is not None:
+            self.doubts.claim_again(chunk, pending[len(chunk.judgement) :])
+        return ready
 
     def _enter(self, chunk: DeliveryChunk) -> None:
         """Enter the site's own messages into the barrier: the site's queues have them already."""
@@ -416,6 +428,7 @@ class FlowDelivery:
             if end < part.end:
                 break
             part.done = True
+            self.doubts.end(name)
             if context.trace is not None and part.count:
                 self._trace(context.trace, chunk, part)
             if not self.deferred.passed(name):
@@ -454,6 +467,7 @@ class FlowDelivery:
     def _move(self, state: FlowState, writing: Commit) -> None:
         """Replace the flow's state, and add the new state to a commit."""
         self._state = self._context.flows[self.flow] = state
+        self.doubts.keep(state)
         writing.flow(self.flow, state)
 
     def _abandon(self, turn: ChunkTurn) -> None:

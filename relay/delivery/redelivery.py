@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from relay.batches.batch import BatchHead, BatchName, Flow, LoggedBatch, make_entry
+from relay.batches.batch import BatchHead, BatchName, Flow, LoggedBatch
 from relay.batches.format import BadBatch
-from relay.batches.fragments import FragmentAssembly, FragmentMismatch
-from relay.batches.opened_batch import OpenedEntries, open_batch
+from relay.batches.fragments import FragmentMismatch
+from relay.batches.opened_batch import open_batch, put_together
 from relay.delivery.chunk import DeliveryChunk, count_outcomes, delivered_row
 from relay.delivery.chunk_builder import CHUNK_BYTES, CHUNK_ENTRIES
 from relay.delivery.chunk_claims import ChunkClaims, keep_claim
@@ -352,15 +352,9 @@ def _stretches(batches: list[WaitingBatch]) -> Iterator[list[WaitingBatch]]:
 def _put_together(batch: WaitingBatch, pieces: list[LoggedBatch]) -> ReadBatch:
     """Open the batch, or the big message of these pieces. Raises BadBatch, FragmentMismatch."""
     header = pieces[-1].header
-    opened = open_batch(pieces[-1].data, header)
-    if header.fragment is not None:
-        assembly, whole = FragmentAssembly(), None
-        for piece in pieces:
-            one = open_batch(piece.data, piece.header)
-            whole = assembly.add(piece.header, make_entry(one.entry(0)))
-        if whole is None:
-            raise FragmentMismatch(header.name, "its pieces are not all there")
-        opened = OpenedEntries([whole])
+    opened = (
+        open_batch(pieces[-1].data, header) if header.fragment is None else put_together(pieces)
+    )
     return ReadBatch(header, batch.names, batch.point, batch.before, opened)
 
 

@@ -14,8 +14,8 @@ from typing import Protocol, TypeAlias
 GOODBYE_S = 1.0
 """Time for the answer to a close: a slower broker node hangs, and reconnecting waits."""
 PATIENT_GOODBYE_S = 5.0
-"""The same at the end of a packer that has acknowledged all that it took: what a busy broker has
-not read by then comes again, in doubt."""
+"""Time for the answer at the end of a packer that has acknowledged all that was taken: what a busy
+broker has not read by then comes again, in doubt."""
 
 EgressMessage: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
 """(tag, redelivered, exchange published to, routing key, raw properties, body).

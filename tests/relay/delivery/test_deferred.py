@@ -206,7 +206,7 @@ async def test_batches_that_are_near_in_the_log_are_read_at_once(
 async def test_what_is_not_behind_the_place_of_another_batch_is_read_from_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if the order in which batches were met were not that of the log."""
+    """Read a stretch whose order is not the log's."""
     monkeypatch.setattr(redelivery, "_stretches", lambda due: [due[::-1]] if due else [])
     monkeypatch.setattr(redelivery, "READ_BYTES", 1)
     world, broker = world_with()

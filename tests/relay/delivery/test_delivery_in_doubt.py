@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, TypeAlias
 
-from relay.delivery.local_exchange import LocalClosed
+import pytest
+
+from relay.batches.batch import BatchHeader
+from relay.delivery.local_exchange import Answer, LocalClosed, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import REDELIVERED
-from tests.relay.deliverer_world import World, entry
+from tests.relay.deliverer_world import World, entry, in_pieces
+
+Logged: TypeAlias = tuple[BatchHeader, bytes]
 
 
 async def test_what_was_published_and_not_committed_comes_again_flagged_and_nothing_else() -> None:
@@ -156,3 +162,67 @@ async def test_what_was_sent_before_the_broker_went_is_in_doubt_after_a_stop_too
     async with world.running() as life:
         await life.settled(name)
     assert world.flags() == [False, False, True, True]
+
+
+SYDNEY: dict[str, Any] = {"origin": "sydney", "incarnation": b"incarn_2"}
+
+
+class BrokerWithFullQueue(MemoryBroker):
+    """Broker with a full queue behind the routing key `full`."""
+
+    is_full = True
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        if message.routing_key == b"full" and self.is_full:
+            return Answer.REFUSED
+        return super().take(exchange, message)
+
+
+async def killed_beside_a_standing_flow(world: World, copy: Logged, in_doubt: list[Logged]) -> None:
+    """Kill a deliverer that has published a message, a copy of which stands before in the log, in a
+    flow of SYDNEY that stands.
+    """
+    async with world.running() as life:
+        await life.log(world.batch([entry(0, routing_key=b"full")], **SYDNEY))
+        await life.until(lambda: bool(life.deliverer.standing))
+        await life.log(copy)
+        world.make_exchange = unanswering
+        world.exchanges[-1].break_off("test")
+        await life.until(lambda: len(world.exchanges) == 2)
+        await life.log(*in_doubt)
+        await life.until(lambda: bool(world.delivered()))
+        await life.kill()
+    world.make_exchange = MemoryExchange
+
+
+def unanswering(broker: MemoryBroker) -> MemoryExchange:
+    return MemoryExchange(broker, lambda _: asyncio.get_running_loop().create_future())
+
+
+@pytest.mark.parametrize("is_big", [False, True])
+async def test_a_copy_before_a_message_in_doubt_is_not_judged_first_after_a_restart(
+    *, is_big: bool
+) -> None:
+    broker, message = BrokerWithFullQueue(), entry(1, b"x" * 300)
+    world = World(broker=broker)
+    in_doubt = in_pieces(world, message) if is_big else [world.batch([message])]
+    await killed_beside_a_standing_flow(world, world.batch([message], **SYDNEY), in_doubt)
+    broker.is_full = False
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("last")])))
+        await life.until(lambda: life.counters.duplicates == 1)
+        assert not life.context.barrier.claims
+    sent = sorted(zip(world.delivered(), world.flags(), strict=True))
+    assert sent == [("body 0", True), ("body last", False), ("x" * 300, False), ("x" * 300, True)]
+
+
+async def test_a_batch_in_doubt_that_the_log_has_lost_holds_nobody_up() -> None:
+    broker = BrokerWithFullQueue()
+    world = World(broker=broker)
+    copy, in_doubt = world.batch([entry(1)], **SYDNEY), world.batch([entry(1)])
+    await killed_beside_a_standing_flow(world, copy, [in_doubt])
+    world.stream.lose_tail(1)
+    broker.is_full = False
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("last")])))
+    assert world.delivered() == ["body 1", "body 0", "body 1", "body last"]
