@@ -14,6 +14,7 @@ from simulation import load
 from simulation.invariants import Arrived, InvariantBroken, check_order, check_site
 from simulation.losses import MessageOf
 from simulation.memory_brokers import SiteBroker, application_queue
+from simulation.references import FetchedBodies
 from simulation.trace import Trace
 
 AGAIN_AFTER_S = 0.5
@@ -43,8 +44,12 @@ class Applications:
         """Messages destroyed, or taken once more by a broker: they may come behind later ones."""
         self._refused: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
         """Messages that a queue of each site's application has refused to a deliverer."""
-        self.invented: InvariantBroken | None = None
-        """Violation by the first message that arrived and that nobody had published."""
+        self.broken: InvariantBroken | None = None
+        """Violation by the first message that arrived and that nobody had published, or of which
+        the body could not be fetched.
+        """
+        self.bodies = FetchedBodies(mesh)
+        """Bodies of large messages that came without them."""
         self._publish_all = False
         """True once these applications publish, and nobody else does."""
         self._mesh = mesh
@@ -99,12 +104,17 @@ class Applications:
         exchange_of = self._exchange_of
 
         def on_arrived(queue: str, message: Outgoing) -> None:
-            one = load.arrived(message)
             exchange = exchange_of[queue]
+            whole = self._whole(site, exchange, message)
+            if whole is None:
+                return
+            if whole is not message:
+                self._trace.add("referred", site, f"{exchange} {len(whole.body)} bytes")
+            one = load.arrived(whole)
             which = exchange, one.origin, one.number
             if self._publish_all and one.number not in self.published[exchange][one.origin]:
                 # Another message may never come for that: a world need not wait for it.
-                self.invented = self.invented or InvariantBroken(
+                self.broken = self.broken or InvariantBroken(
                     f"I3 at {site}: {one.origin}/{one.number} was never published"
                 )
             if which in self._repeated and not one.path and which in self._seen[site]:
@@ -116,12 +126,22 @@ class Applications:
 
         return on_arrived
 
+    def _whole(self, site: str, exchange: str, message: Outgoing) -> Outgoing | None:
+        """Return the message with its body; None, and `broken`, without."""
+        try:
+            return self.bodies.whole(site, exchange, message)
+        except InvariantBroken as broken:
+            self.broken = self.broken or broken
+            return None
+
     def refusals(self, site: str) -> Callable[[str, Outgoing], None]:
         """Return the callback for messages that the queues of the site's application refuse."""
         refused = self._refused[site]
 
         def on_refused(queue: str, message: Outgoing) -> None:
-            refused.add((self._exchange_of[queue], *load.origin_and_number(message.body)))
+            exchange = self._exchange_of[queue]
+            if (whole := self._whole(site, exchange, message)) is not None:
+                refused.add((exchange, *load.origin_and_number(whole.body)))
 
         return on_refused
 
@@ -140,11 +160,13 @@ class Applications:
 
     def check(self, *, doubt: bool, ordered: bool = True, in_turns: bool = True) -> int:
         """Raise InvariantBroken unless all published messages have come to every site, once and, if
-        `ordered`, in order: where that is best effort, all but those that a queue has refused.
+        `ordered`, in order: where that is best effort, all but those that a queue has refused; and
+        unless the bodies of those that came without can still be fetched.
 
         Return the number of flagged copies; without `doubt` there may be none. `in_turns`: see
         `check_site`.
         """
+        self.bodies.check()
         most = None if doubt else 0
         flagged = 0
         for exchange, by_site in self.arrived.items():

@@ -115,8 +115,10 @@ def names_of(records: Iterable[Record]) -> Iterator[BatchName]:
 
 
 def egress_messages(exchange: str, bodies: Iterable[bytes]) -> Iterator[MessageOf]:
-    """Yield the messages in an egress queue, which will be packed again."""
-    for body in bodies:
+    """Yield the messages in an egress queue, which will be packed again, but for those that came by
+    delivery without their bodies.
+    """
+    for body in filter(None, bodies):
         yield exchange, *origin_and_number(body)
 
 

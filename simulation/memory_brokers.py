@@ -131,6 +131,15 @@ class BrokerSlot:
         content = b"".join(chunk for _, (chunk, _) in sorted(chunks.items()))
         return record._replace(data=reference.head + content)
 
+    def fetched(self, content_id: bytes) -> bytes | None:
+        """Return a content that the content store has whole, or had before it was lost."""
+        kept = {} if self.content is None else self.content.living(content_id)
+        for chunks in (kept, self.lost.get(content_id, {})):
+            content = b"".join(chunk for _, (chunk, _) in sorted(chunks.items()))
+            if chunks and id_of(content) == content_id:
+                return content
+        return None
+
     def log_digest(self) -> str:
         digest = blake2b(digest_size=16)
         for record in self.stream.records:

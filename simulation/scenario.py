@@ -24,7 +24,7 @@ from simulation.invariants import InvariantBroken, check_ledger
 from simulation.load import Load
 from simulation.losses import names_of
 from simulation.memory_brokers import BrokerSlot
-from simulation.topologies import drawn_slots, simulated_mesh, with_partitions
+from simulation.topologies import drawn_slots, simulated_mesh, with_partitions, with_references
 from simulation.trace import Trace
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import NotInTime, World
@@ -56,6 +56,11 @@ class Scenario:
     """Number of the first exchanges whose order is best effort."""
     partitions: int = 1
     """Number of each exchange's partitions; with several, messages have several keys."""
+
+    @property
+    def has_contents(self) -> bool:
+        """True if some sites have a content store: where large messages are what is tried."""
+        return self.nodes > 1 and self.load.big_one_in < Load().big_one_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,8 @@ def _mesh_of(scenario: Scenario) -> Mesh:
         slots=slots,
         best_effort=scenario.best_effort,
     )
-    return with_partitions(mesh, scenario.partitions)
+    mesh = with_partitions(mesh, scenario.partitions)
+    return with_references(mesh, seed) if scenario.has_contents else mesh
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
@@ -121,8 +127,7 @@ async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, st
         random.Random(scenario.seed),
         scenario.returns,
         scenario.nodes,
-        # Where large messages are what is tried.
-        has_contents=scenario.load.big_one_in < Load().big_one_in,
+        has_contents=scenario.has_contents,
     )
     loop = asyncio.get_running_loop()
     callbacks = CallbackWatch(loop)

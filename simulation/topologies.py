@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from federation.mesh import Mesh
+from federation.mesh import LargeRule, Mesh
 from federation.mesh_file import parse_mesh
 from federation.multicast import LEAST_SITES
 from federation.slots import SlotMap
@@ -146,6 +146,20 @@ def with_partitions(mesh: Mesh, partitions: int) -> Mesh:
             for name, site in mesh.sites.items()
         },
     )
+
+
+def with_references(mesh: Mesh, seed: int) -> Mesh:
+    """Return the mesh with some exchanges, drawn by the seed, whose large messages come without
+    their bodies at a site that has a content store.
+    """
+    # Seeded by a string, so drawn otherwise than the world, which is seeded by the number.
+    chance = random.Random(f"references {seed}")
+    rules = tuple(LargeRule)
+    exchanges = {
+        name: replace(exchange, large=chance.choice(rules))
+        for name, exchange in mesh.exchanges.items()
+    }
+    return replace(mesh, exchanges=exchanges)
 
 
 def _drawn_group(names: Sequence[str], seed: int) -> tuple[str, list[str]]:

@@ -71,10 +71,10 @@ class World:
         *,
         has_contents: bool = False,
     ) -> None:
-        """`nodes` is the number of each site's; of several, some may keep large messages in a
+        """`nodes` is the number of each site's; only of several may some keep large messages in a
         content store.
         """
-        self._has_contents = has_contents and nodes > 1
+        self._has_contents = has_contents
         if self._has_contents:
             mesh = _with_contents(mesh)
         self.mesh = self.first_mesh = mesh
@@ -126,7 +126,9 @@ class World:
         }
         for slot in self.logs.values():
             servers = self.sites[slot.site].servers
-            slot.content = None if servers is None else servers.content
+            if servers is not None:
+                slot.content = servers.content
+                self.applications.bodies.fetch_at[slot.site] = slot.fetched
         self.nodes = {
             name: SimulatedNode(
                 name,
@@ -338,7 +340,7 @@ class World:
     def raise_if_broken(self) -> None:
         """Raise a violation of some step, or the error of a node that ended by itself."""
         in_group = None if self.group is None else self.group.broken
-        for broken in (self.applications.invented, self.positions.broken, in_group):
+        for broken in (self.applications.broken, self.positions.broken, in_group):
             if broken is not None:
                 raise broken
         for node in self.nodes.values():

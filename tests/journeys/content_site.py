@@ -66,7 +66,7 @@ class BothWays:
 
     async def post(self, *sizes: int, way: int | None = None) -> None:
         """Post a message of each size, about; all of them one `way`, 0 for the one from SITE, or in
-        turns. Every other message has an ID.
+        turns. One in four messages has no ID.
         """
         for size in sizes:
             number = sum(map(len, self._sent))

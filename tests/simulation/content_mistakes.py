@@ -20,7 +20,7 @@ CONTENT_MISTAKES = (
             log.warning("not stored: %s", error)
 """,
         f"{OF_CONTENT} --faults journal",
-        1,
+        2,
         "I10 at",
     ),
     Mistake(
@@ -34,7 +34,7 @@ CONTENT_MISTAKES = (
 """,
         f"{OF_CONTENT} --faults journal",
         1,
-        "after 900 s",
+        "I5 at",
     ),
     Mistake(
         "flow goes on past a content that is gone",
@@ -48,7 +48,7 @@ CONTENT_MISTAKES = (
                     continue
 """,
         f"{OF_CONTENT} --faults content,full,kill",
-        1,
+        4,
         "after 900 s",
     ),
     Mistake(
@@ -63,7 +63,7 @@ CONTENT_MISTAKES = (
                 continue
 """,
         f"{OF_CONTENT} --faults content,stop,cut",
-        2,
+        1,
         "I8: the link",
     ),
     Mistake(
@@ -76,7 +76,54 @@ CONTENT_MISTAKES = (
         return self._session.lost if self._session is not None else None
 """,
         f"{OF_CONTENT} --faults content,stop,cut",
-        3,
+        10,
         "I8: the link",
+    ),
+    Mistake(
+        "reference goes out while its content is being stored",
+        "relay/delivery/referred.py",
+        """\
+    content_id = await contents.put(body, rule.retention_s, on_away)
+""",
+        """\
+    import asyncio
+
+    from relay.content.reference import id_of
+
+    content_id = id_of(body)
+    asyncio.ensure_future(contents.put(body, rule.retention_s, on_away))
+""",
+        f"{OF_CONTENT} --faults journal",
+        1,
+        "I11 at",
+    ),
+    Mistake(
+        "reference has the digest of the first piece",
+        "relay/delivery/referred.py",
+        """\
+            entry(CONTENT_SHA256_HEADER, long_string(sha256(body).hexdigest().encode())),
+""",
+        """\
+            entry(
+                CONTENT_SHA256_HEADER,
+                long_string(sha256(body[: 768 * 1024]).hexdigest().encode()),
+            ),
+""",
+        f"{OF_CONTENT} --faults journal",
+        1,
+        "I11 at",
+    ),
+    Mistake(
+        "content of a reference is stored without its last chunk",
+        "relay/content/contents.py",
+        """\
+        chunks = range(-(-size // CHUNK_BYTES))
+        if all""",
+        """\
+        chunks = range(max(1, size // CHUNK_BYTES))
+        if all""",
+        f"{OF_CONTENT} --faults journal",
+        1,
+        "I11 at",
     ),
 )

@@ -17,6 +17,7 @@ def test_no_fault_of_a_content_store_breaks_a_promise(seed: int) -> None:
     outcome = run(Scenario(seed, "ring", 3, LOAD, trouble, nodes=2))
     assert outcome.broken == ""
     assert outcome.trace.counts["journal"]
+    assert outcome.trace.counts["referred"], "some came without their bodies"
 
 
 def test_a_content_that_is_lost_is_a_gap_and_nothing_else_is_missing() -> None:
