@@ -169,7 +169,7 @@ MISTAKES = (
 """,
         "--topology line --sites 2 --faults repeat,reset,disk --every 0.3 --messages 200"
         " --seconds 20",
-        5,
+        7,
         "I8: the link",
     ),
     Mistake(
@@ -256,7 +256,7 @@ MISTAKES = (
                 await self._journal.write(row)
 """,
         OF_THREE,
-        28,
+        15,
         "I2 at",
     ),
     Mistake(
@@ -311,7 +311,7 @@ MISTAKES = (
         row = JournalRow(self.last_row + 1, self._owner.epoch - 1, encode_row(writes))
 """,
         OF_NODES,
-        1,
+        2,
         "NodeStopped: the state folder",
     ),
     Mistake(
@@ -356,7 +356,7 @@ MISTAKES = (
                 await self._egress.close(patient=self._finished)
 """,
         OF_NODES,
-        6,
+        7,
         "after 900 s messages have not come",
     ),
     Mistake(
@@ -376,7 +376,7 @@ MISTAKES = (
         "    snapshot = await journal.snapshot() if is_behind else None\n",
         "    is_behind, snapshot = False, None\n",
         OF_NODES,
-        1,
+        4,
         "I2 at",
     ),
     Mistake(
