@@ -23,8 +23,9 @@ from tests.processes import frozen
 pytestmark = pytest.mark.long
 MANY = 20_000
 """Messages of some ten seconds or more: several sessions of ZooKeeper."""
-MOST_PAUSE_S = 1.0
-"""Longest pause of deliveries, beyond that of the same machine without a fault."""
+MOST_PAUSE_S = 3.0
+"""Longest pause of deliveries, beyond that of the same machine without a fault: a takeover, or a
+wait for a frozen server, is longer, and another second is common where the machine is busy."""
 
 
 def _epochs(nodes: dict[str, Any]) -> set[int]:
