@@ -127,7 +127,9 @@ def open_batch(data: bytes | memoryview, header: BatchHeader) -> OpenedBatch:
 
 
 def put_together(pieces: Sequence[LoggedBatch]) -> OpenedBatch:
-    """Open a big message of all its pieces. Raises BadBatch, FragmentMismatch."""
+    """Open a batch, or a big message of all its pieces. Raises BadBatch, FragmentMismatch."""
+    if len(pieces) == 1 and pieces[0].header.fragment is None:
+        return open_batch(pieces[0].data, pieces[0].header)
     assembly, whole = FragmentAssembly(), None
     for piece in pieces:
         one = open_batch(piece.data, piece.header)

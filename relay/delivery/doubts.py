@@ -17,7 +17,7 @@ from dedup.barrier import Judgement, Verdict
 from relay.batches.batch import BatchKind, BatchName, Flow, LoggedBatch
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentMismatch, message_of
-from relay.batches.opened_batch import open_batch, put_together
+from relay.batches.opened_batch import put_together
 from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
 from relay.delivery.part_builder import PartBuilder, ReadBatch
@@ -99,15 +99,15 @@ class Doubts:
                 if reader.place is not None and reader.place.offset >= end:
                     break
                 batches = await context.next_batches(reader, READ_BYTES)
-                for batch in batches or ():
+                if not batches:
+                    break
+                for batch in batches:
                     name = batch.header.name
                     if _last_piece(batch) in unmet:
                         pieces[name] = batch
                     if name in unmet:
                         unmet.discard(name)
                         found.update(self._opened(batch, pieces))
-                if not batches:
-                    break
         except SiteLogError:
             pass  # the flow meets the gap itself, and stands there
         finally:
@@ -137,8 +137,9 @@ class Doubts:
         ):
             return {}
         try:
-            opened = open_batch(batch.data, header)
-            if header.fragment is not None:
+            if header.fragment is None:
+                opened = put_together([batch])
+            else:
                 first, count = message_of(header)
                 names = [BatchName(first.series, first.sequence + n) for n in range(count)]
                 opened = put_together([pieces[one] for one in names])

@@ -66,6 +66,7 @@ class FlowDelivery:
         self.deferred = DeferredBatches(flow, context)
         """Batches of which messages are tried again beside later ones."""
         self.doubts = Doubts(flow, context)
+        """Claims of what a former process may have published."""
         self._builder = ChunkBuilder(flow, self._state, context, self.deferred)
         self._claims = ChunkClaims(context.barrier, self.deferred.take_in)
         self._publisher = FlowPublisher(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from relay.batches.batch import BatchHead, BatchName, Flow, LoggedBatch
 from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentMismatch
-from relay.batches.opened_batch import open_batch, put_together
+from relay.batches.opened_batch import put_together
 from relay.delivery.chunk import DeliveryChunk, count_outcomes, delivered_row
 from relay.delivery.chunk_builder import CHUNK_BYTES, CHUNK_ENTRIES
 from relay.delivery.chunk_claims import ChunkClaims, keep_claim
@@ -285,9 +285,12 @@ class Redelivery:
                 if isinstance(piece.data, BatchHead):
                     raise ContentGap(piece, batch.before or START)
             try:
-                read.append((batch, _put_together(batch, pieces)))
+                opened = put_together(pieces)
             except (BadBatch, FragmentMismatch) as error:
                 self._leave_unreadable(batch, error)
+                continue
+            whole = ReadBatch(pieces[-1].header, batch.names, batch.point, batch.before, opened)
+            read.append((batch, whole))
         return read
 
     def _leave_unreadable(self, batch: WaitingBatch, error: Exception) -> None:
@@ -347,15 +350,6 @@ def _stretches(batches: list[WaitingBatch]) -> Iterator[list[WaitingBatch]]:
         size += more
     if stretch:
         yield stretch
-
-
-def _put_together(batch: WaitingBatch, pieces: list[LoggedBatch]) -> ReadBatch:
-    """Open the batch, or the big message of these pieces. Raises BadBatch, FragmentMismatch."""
-    header = pieces[-1].header
-    opened = (
-        open_batch(pieces[-1].data, header) if header.fragment is None else put_together(pieces)
-    )
-    return ReadBatch(header, batch.names, batch.point, batch.before, opened)
 
 
 def _not_again(chunk: DeliveryChunk, number: int) -> bool:
