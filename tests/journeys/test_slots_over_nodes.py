@@ -192,8 +192,9 @@ async def test_the_node_of_a_busy_slot_has_fewer_others_and_then_all_rest(
     assert len(shares) == 2
     assert sum(map(len, shares.values())) == SLOTS
     assert len(busy) < SLOTS / 2
-    assert (shown[0] or 0) > 1000
-    assert shown[1] == 0
+    rates = [rate or 0 for rate in shown]
+    assert rates[0] > sum(rates[1:]), "however slowly a busy machine publishes"
+    assert rates[1] == 0
     await traffic.end()
     await traffic.arrived(within_s=120)
     traffic.check(lambda site, origin: 0)
