@@ -48,6 +48,7 @@ from relay.delivery.chunk import delivered_row
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import DeliveryContext
 from relay.delivery.deferred_batches import DeferredBatches
+from relay.delivery.doubts import Doubts
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import DeliveryStamp
@@ -172,7 +173,7 @@ class Stages:
         return LoggedBatch(Place(self._number, header.name), header, data)
 
     def _deliver(self, batch: LoggedBatch) -> None:
-        deferred = DeferredBatches(FLOW, self._context)
+        deferred = DeferredBatches(FLOW, self._context, Doubts(FLOW, self._context))
         builder = ChunkBuilder(FLOW, FlowState(), self._context, deferred)
         job = Job(Point(self._number, batch.place), batch, None)
         self._time("open, hash", lambda: builder.add(job))

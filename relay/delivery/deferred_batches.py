@@ -20,6 +20,7 @@ from relay.batches.batch import BatchName, Flow, Place
 from relay.delivery.chunk import DeliveryChunk, Part
 from relay.delivery.chunk_claims import keep_claim
 from relay.delivery.context import DeliveryContext
+from relay.delivery.doubts import Doubts
 from relay.delivery.part_builder import PartBuilder, ReadBatch
 from relay.delivery.settlement import Point
 from relay.ledger.rows import Outcome
@@ -82,9 +83,11 @@ class WaitingBatch:
 
 
 class DeferredBatches:
-    """Batches of one flow with deferred messages."""
+    """Batches of one flow with deferred messages. `doubts`: the flow's claims for a former process,
+    which are given up for those made here.
+    """
 
-    def __init__(self, flow: Flow, context: DeliveryContext) -> None:
+    def __init__(self, flow: Flow, context: DeliveryContext, doubts: Doubts) -> None:
         self.messages = 0
         """Number of deferred messages, with those of chunks that are not saved yet."""
         self.byte_count = 0
@@ -92,6 +95,7 @@ class DeferredBatches:
         """Signal, set when a batch has come, or another time is due."""
         self._flow = flow
         self._context = context
+        self._doubts = doubts
         self._parts = PartBuilder(flow, context)
         self._batches: dict[BatchName, WaitingBatch] = {}
         """Batches by each of their names; of one flow, so mostly in the order of the log."""
@@ -214,6 +218,7 @@ class DeferredBatches:
         """
         barrier, one = self._context.barrier, DeliveryChunk()
         self._parts.append(one, read, number, number + 1)
+        self._doubts.give_up(one)
         judgement = barrier.judge(self, one.keys, one.hashes, one.places)
         return barrier.keep(judgement, 0) if judgement.verdicts[0] <= Verdict.CONFLICT else None
 
@@ -231,6 +236,7 @@ class DeferredBatches:
         """
         if not self.take_unmet(name):
             return False
+        self._doubts.end(name)
         writing = Commit()
         writing.deferred(self._flow, name, ())
         self._context.state.write(writing)

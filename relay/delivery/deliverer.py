@@ -220,7 +220,8 @@ class Deliverer:
         in_doubt = [
             self._start(flow).doubts.claim(state)
             for flow, state in list(self._context.flows.items())
-            if state.intent and flow.exchange in self._context.mesh.exchanges
+            if (state.intent or self._context.deferred.get(flow))
+            and flow.exchange in self._context.mesh.exchanges
         ]
         await asyncio.gather(*in_doubt)
 

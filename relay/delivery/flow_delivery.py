@@ -63,10 +63,10 @@ class FlowDelivery:
         self._state = context.flows.get(flow, FlowState())
         self.is_own = flow.origin == context.settings.cluster_id
         """True for messages of the site's own, which only a repair delivers."""
-        self.deferred = DeferredBatches(flow, context)
-        """Batches of which messages are tried again beside later ones."""
         self.doubts = Doubts(flow, context)
         """Claims of what a former process may have published."""
+        self.deferred = DeferredBatches(flow, context, self.doubts)
+        """Batches of which messages are tried again beside later ones."""
         self._builder = ChunkBuilder(flow, self._state, context, self.deferred)
         self._claims = ChunkClaims(context.barrier, self.deferred.take_in)
         self._publisher = FlowPublisher(

@@ -28,6 +28,7 @@ from relay.batches.known_formats import KNOWN, Formats
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import POSITION, DeliveryContext, DeliveryCounters
 from relay.delivery.deferred_batches import DeferredBatches
+from relay.delivery.doubts import Doubts
 from relay.delivery.flow_queue import Job
 from relay.delivery.settlement import Point
 from relay.ledger.members import RevisionMembers
@@ -87,7 +88,7 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
                     found.doubtful_messages += _messages(batch)
                 continue
             if flow not in builders:
-                deferred = DeferredBatches(flow, context)
+                deferred = DeferredBatches(flow, context, Doubts(flow, context))
                 builders[flow] = ChunkBuilder(flow, FlowState(), context, deferred)
             _settle(context, builders[flow], batch, found)
     commit = Commit()

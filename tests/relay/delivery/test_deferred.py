@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from federation.mesh import Exchange, Mesh, OrderRule
 from relay.batches.batch import BatchName, Entry, LoggedBatch
-from relay.delivery import deferred_batches, redelivery
+from relay.delivery import deferred_batches, deliverer, redelivery
 from relay.delivery.deferred_batches import WaitingBatch
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker
@@ -21,6 +22,7 @@ from relay.waiters import Signal
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 
 PATIENT = replace(FAST, max_attempts=10**6)
+SYDNEY: dict[str, Any] = {"origin": "sydney", "incarnation": b"incarn_2"}
 
 
 class KeyedBroker(MemoryBroker):
@@ -140,7 +142,7 @@ async def test_a_copy_by_another_way_waits_with_the_deferred_message() -> None:
     async with world.running() as life:
         await life.log(world.batch([refused]))
         await life.until(lambda: life.counters.deferred == 1)
-        copy = world.batch([refused, entry("after")], origin="sydney", incarnation=b"incarn_2")
+        copy = world.batch([refused, entry("after")], **SYDNEY)
         await life.log(copy)
         await life.until(lambda: "body after" in world.delivered())
         assert life.counters.deferred == 2
@@ -261,3 +263,45 @@ async def test_strict_flows_stand_as_ever() -> None:
         await life.settled(name)
     assert world.delivered()[-1] == "body later"
     assert life.counters.deferred == 0
+
+
+@pytest.mark.parametrize("is_copy_deferred", [False, True])
+async def test_after_a_restart_a_copy_before_a_deferred_message_is_not_judged_first(
+    monkeypatch: pytest.MonkeyPatch, *, is_copy_deferred: bool
+) -> None:
+    """Refuse a message that a queue has taken; a copy before it in the log is judged after it."""
+    monkeypatch.setattr(deferred_batches, "DEFERRED_AT_MOST", 1)
+    monkeypatch.setattr(deliverer, "READ_BYTES", 1)
+    world, broker = world_with()
+    refused = entry(1, routing_key=b"both")
+    async with world.running() as life:
+        await life.log(world.batch([entry("a", routing_key=b"full")], **SYDNEY))
+        await life.log(world.batch([entry("b", routing_key=b"full")], **SYDNEY))
+        await life.until(lambda: bool(life.deliverer.standing))
+        await life.log(world.batch([refused], **SYDNEY))
+        await life.log(world.batch([refused]))
+        await life.until(lambda: life.counters.deferred == 2)
+        if is_copy_deferred:
+            monkeypatch.setattr(deferred_batches, "DEFERRED_AT_MOST", 1000)
+            await life.until(lambda: life.counters.deferred == 4)
+        await life.kill()
+    broker.is_full = False
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("last")])))
+        await life.until(lambda: life.counters.duplicates == 1)
+        assert not life.context.barrier.claims
+    sent = zip(world.delivered(), world.flags(), strict=True)
+    flags = [is_flagged for body, is_flagged in sent if body == "body 1"]
+    assert flags == [False] + [True] * (len(flags) - 1)
+
+
+async def test_a_deferred_message_that_the_log_has_lost_holds_nobody_up() -> None:
+    world, _ = world_with()
+    async with world.running() as life:
+        await life.log(world.batch([entry(1, routing_key=b"full")]))
+        await life.until(lambda: life.counters.deferred == 1)
+        await life.kill()
+    world.stream.lose_tail(1)
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("last")])))
+    assert world.delivered() == ["body last"]
