@@ -113,6 +113,8 @@ class DeliveryChunk:
     reasons: dict[int, str] = field(default_factory=dict)
     raw: dict[int, bytes] = field(default_factory=dict)
     """Whole batches that cannot be opened, each in the place of one message."""
+    is_announced: bool = False
+    """True once the flow's intent has the messages."""
     sent: set[int] = field(default_factory=set)
     """Numbers of messages that were handed to the broker at least once."""
     is_repair: bool = False

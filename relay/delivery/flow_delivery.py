@@ -70,7 +70,7 @@ class FlowDelivery:
         self._builder = ChunkBuilder(flow, self._state, context, self.deferred)
         self._claims = ChunkClaims(context.barrier, self.deferred.take_in)
         self._publisher = FlowPublisher(
-            flow, context, self._stand, self._save, self.deferred.take_in
+            flow, context, self._stand, self._announce, self._save, self.deferred.take_in
         )
         self._redelivery = Redelivery(flow, context, self.deferred, self.queue.met_gap)
         self._on_error = on_error
@@ -255,7 +255,7 @@ class FlowDelivery:
                 self._publisher.answered_ahead(turn, await answers)
                 if not await turn.come_or_trouble():
                     self._save(chunk, in_turn=False)  # other flows may wait for these messages
-            if await turn.come() and await self._deliver_alone(turn, announced=answers is not None):
+            if await turn.come() and await self._deliver_alone(turn):
                 return True
             self._abandon(turn)
             return False
@@ -272,13 +272,13 @@ class FlowDelivery:
         pending = chunk.pending()
         if not pending or chunk.expire(pending, self._context.now_ms()):
             return None
+        if self._publisher.has_large(chunk):
+            return None
         self._claims.judge(chunk, pending)
         if not chunk.is_plain:
             self._take_back(chunk)
             return None
-        crash_points.reach("delivery.judged")
         await self._announce(chunk)
-        crash_points.reach("delivery.announced")
         answers = None if self._context.held else self._publisher.publish_ahead(turn)
         if answers is None:
             self._take_back(chunk)
@@ -290,9 +290,10 @@ class FlowDelivery:
         """
         self._claims.release(chunk)
         chunk.conflicts.clear()
+        chunk.is_announced = False
         self._withdraw_unsent(chunk)
 
-    async def _deliver_alone(self, turn: ChunkTurn, *, announced: bool) -> bool:
+    async def _deliver_alone(self, turn: ChunkTurn) -> bool:
         """Deliver what is left of the chunk, whose turn has come; False if the node stops first."""
         chunk = turn.chunk
         exchange = await self._exchange(chunk)
@@ -316,11 +317,6 @@ class FlowDelivery:
                 if not await self._wait_for_claim(chunk):
                     return False
                 continue
-            if not announced:
-                announced = True
-                crash_points.reach("delivery.judged")
-                await self._announce(chunk)
-                crash_points.reach("delivery.announced")
             if not await self._publisher.publish(turn, ready, exchange):
                 return False
             crash_points.reach("delivery.confirmed")
@@ -381,7 +377,11 @@ class FlowDelivery:
             self._stand("")
 
     async def _announce(self, chunk: DeliveryChunk) -> None:
-        """Store durably which messages a crash may leave published."""
+        """Store durably which messages a crash may leave published, once for the whole chunk."""
+        if chunk.is_announced:
+            return
+        chunk.is_announced = True
+        crash_points.reach("delivery.judged")
         parts = [
             Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
             for part in chunk.parts
@@ -390,6 +390,7 @@ class FlowDelivery:
         writing = Commit()
         self._move(announce(self._state, parts), writing)
         await self._context.state.write_synced(writing)
+        crash_points.reach("delivery.announced")
 
     def _trace(self, trace: BatchTrace, chunk: DeliveryChunk, part: Part) -> None:
         outcomes = chunk.outcomes[part.start : part.end]

@@ -8,7 +8,7 @@ letter. A message sent without an answer is sent again, flagged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -32,6 +32,7 @@ from relay.retry import retry_delay_s
 
 class FlowPublisher:
     """One flow's publisher. `stand` receives the reason why the flow stands, empty once resumed;
+    `announce` records durably that messages of a chunk are about to be sent, at the latest moment;
     `save` commits the settled messages of a chunk before a wait; `defer` takes in a refused
     message, or returns False.
     """
@@ -41,12 +42,14 @@ class FlowPublisher:
         flow: Flow,
         context: DeliveryContext,
         stand: Callable[[str], None],
+        announce: Callable[[DeliveryChunk], Awaitable[None]],
         save: Callable[[DeliveryChunk], None],
         defer: Callable[[DeliveryChunk, int], bool],
     ) -> None:
         self._flow = flow
         self._context = context
         self._stand = stand
+        self._announce = announce
         self._save = save
         self._defer = defer
         self._connection_lost = False
@@ -61,7 +64,7 @@ class FlowPublisher:
         if channel is None or exchange is None or local is None:
             return None
         numbers, messages = chunk.outgoing(list(range(len(chunk))), context.now_ms())
-        if len(numbers) < len(chunk) or self._has_large(messages):
+        if len(numbers) < len(chunk):
             return None
         timeout_s = context.settings.confirm_timeout_s
         answers = local.publish_next(
@@ -146,11 +149,12 @@ class FlowPublisher:
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
             return True  # all expired, or found unreadable just now
-        if self._has_large(messages):
+        if self._has_large(one.body for one in messages):
             ready = await self._context.or_stop(self._referred(messages))
             if ready is None:
                 return False
             messages = ready
+        await self._announce(chunk)  # what waited for the store is in no doubt
         on_sent = turn.handed_over if len(messages) == len(chunk) else None
         answers = await self._send(exchange, messages, on_sent)
         if answers is None:
@@ -158,10 +162,13 @@ class FlowPublisher:
         self._answered(turn, sent, answers, connected=not self._connection_lost)
         return True
 
-    def _has_large(self, messages: Sequence[Outgoing]) -> bool:
-        """True if a message is to go out without its body."""
+    def has_large(self, chunk: DeliveryChunk) -> bool:
+        """True if a message of the chunk is to go out without its body."""
+        return self._has_large(chunk.entry(n).body for n in range(len(chunk)))
+
+    def _has_large(self, bodies: Iterable[bytes]) -> bool:
         rule = self._context.referring(self._flow.exchange)
-        return rule is not None and any(len(one.body) > rule.above for one in messages)
+        return rule is not None and any(len(body) > rule.above for body in bodies)
 
     async def _referred(self, messages: Sequence[Outgoing]) -> Sequence[Outgoing]:
         rule, contents = self._context.referring(self._flow.exchange), self._context.contents
@@ -228,6 +235,7 @@ class FlowPublisher:
         self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
         """Publish until the site's queue has the message; False if the node stops before."""
+        await self._announce(chunk)
         while True:
             queue = message.routing_key.decode()
             answers = await self._send(queue, [message])  # to the exchange of its name

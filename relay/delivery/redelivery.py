@@ -87,7 +87,7 @@ class Redelivery:
         self._gap_passed = Signal()
         self._parts = PartBuilder(flow, context)
         self._claims = ChunkClaims(context.barrier, _not_again)
-        self._publisher = FlowPublisher(flow, context, _ignore, _ignore, _not_again)
+        self._publisher = FlowPublisher(flow, context, _ignore, _is_noted, _ignore, _not_again)
 
     async def run(self) -> None:
         """Try messages again as each is due, until the node stops."""
@@ -355,6 +355,10 @@ def _stretches(batches: list[WaitingBatch]) -> Iterator[list[WaitingBatch]]:
 def _not_again(chunk: DeliveryChunk, number: int) -> bool:
     """Leave a refused message pending: the attempt's end plans the next."""
     return False
+
+
+async def _is_noted(_: DeliveryChunk) -> None:
+    """Announce nothing: the record of deferred messages says what was sent."""
 
 
 def _ignore(_: object) -> None:

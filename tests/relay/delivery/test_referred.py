@@ -55,3 +55,22 @@ async def test_a_reference_waits_for_the_store_with_a_reason_while_other_flows_g
     found = {name: content_header.header(film.properties, name) for name in headers}
     assert found == headers
     assert await fetch(store, id_of(BODY)) == BODY
+
+
+@in_virtual_time
+async def test_a_reference_that_waited_for_the_store_as_the_node_died_comes_unflagged() -> None:
+    films = Exchange("films", retry=FAST, large=LargeRule.REFERENCE)
+    world = World(mesh(films))
+    store = MemoryContent(KeptContent(lambda: 0.0))
+    store.away = True
+    async with world.running() as life:
+        life.context.contents = Contents(store, lambda: 0.0, StoringRule(1000, 60))
+        film = [entry("film", BODY), entry("small")]
+        await life.log(world.batch(film, exchange="films"))
+        await life.until(lambda: bool(life.deliverer.standing))
+        await life.kill()
+    store.away = False
+    async with world.running() as life:
+        life.context.contents = Contents(store, lambda: 0.0, StoringRule(1000, 60))
+        await life.until(lambda: len(world.delivered("films")) == 2)
+    assert world.flags("films") == [False, False]
