@@ -59,6 +59,11 @@ class Applications:
         self._trace = trace
         self._repeated: set[MessageOf] = set()
         """Messages published once more under the same identity."""
+        self.failing_over: dict[str, SiteBroker] = {}
+        """Second broker at which a site's application publishes at present, by site."""
+        self._copied: dict[MessageOf, tuple[str, str]] = {}
+        """Sites of the messages that were published at two: they come by the one way or the other.
+        """
         self._seen: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
 
     async def publish(self, broker: SiteBroker, wanted: load.Load, chance: random.Random) -> None:
@@ -77,6 +82,10 @@ class Applications:
             if self._has_keys:
                 made = made._replace(routing_key=load.key_of(number))
             await self._publish_new(broker, exchange, number, made)
+            other = self.failing_over.get(site)
+            if other is not None and load.has_identity(made):
+                self._copied[exchange, origin, number] = site, other.site
+                await self._publish(other, exchange, made)
             if again is not None:
                 await self._publish(broker, *again)
             again = (exchange, made) if load.is_repeated(made, chance) else None
@@ -117,8 +126,11 @@ class Applications:
                 self.broken = self.broken or InvariantBroken(
                     f"I3 at {site}: {one.origin}/{one.number} was never published"
                 )
-            if which in self._repeated and not one.path and which in self._seen[site]:
-                return  # published twice at its own site, where no mesh stands between
+            is_own = site in self._copied.get(which, ()) or (
+                which in self._repeated and not one.path
+            )
+            if is_own and which in self._seen[site]:
+                return  # published at this site too, where no mesh stands between
             self.arrived[exchange][site].append(one)
             self._seen[site].add(which)
             arrival = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
@@ -170,30 +182,29 @@ class Applications:
         most = None if doubt else 0
         flagged = 0
         for exchange, by_site in self.arrived.items():
-            kept = self._mesh.exchanges[exchange]
-            is_strict = kept.order is OrderRule.STRICT
             for site, arrived in by_site.items():
                 flagged += check_site(
                     site,
                     arrived,
                     self.published[exchange],
-                    ordered=ordered and is_strict and kept.partitions == 1,
+                    ordered=False,
                     most_flags=most,
                     destroyed=_of(exchange, self.destroyed),
                     moved=_of(exchange, self.moved),
                     in_turns=in_turns,
                 ).total()
-                if ordered and not (is_strict and kept.partitions == 1):
-                    self._check_order(kept, site)
+                if ordered:
+                    self._check_order(self._mesh.exchanges[exchange], site)
         return flagged
 
     def _check_order(self, exchange: Exchange, site: str) -> None:
         """Raise InvariantBroken unless messages came in order: those of a key, where the exchange
-        has partitions, and those that no queue has refused, where its order is best effort.
+        has partitions, and those that no queue has refused, where its order is best effort; but for
+        those published at two sites.
         """
         is_strict = exchange.order is OrderRule.STRICT
         refused = set() if is_strict else self._refused[site]
-        overtaken = _of(exchange.name, refused | self.moved)
+        overtaken = _of(exchange.name, refused | self.moved | self._copied.keys())
         numbers: dict[tuple[str, bytes], dict[int, None]] = defaultdict(dict)
         for one in self.arrived[exchange.name][site]:
             if not one.flagged:
@@ -205,10 +216,11 @@ class Applications:
     def surely_recorded(self) -> Counter[str]:
         """Return how many messages ledgers have to record, by cluster ID of the origin.
 
-        Messages that a log has lost for good do not count, since their rows may be lost as well.
+        Messages that a log has lost for good do not count, since their rows may be lost as well;
+        nor do those published at two sites, of which rows may name the second.
         """
         counts = self.published_by()
-        counts.subtract(origin for _, origin, _ in self.destroyed)
+        counts.subtract(origin for _, origin, _ in self.destroyed | self._copied.keys())
         return counts
 
     def published_by(self) -> Counter[str]:
@@ -220,9 +232,10 @@ class Applications:
 
     def came_once_more(self, site: str) -> Counter[str]:
         """Return how many copies without a flag came to a site behind another such copy, by cluster
-        ID of the origin: those that `check` lets pass.
+        ID of the origin: those that `check` lets pass; with all that was published at a second
+        site, by that site.
         """
-        counts = Counter[str]()
+        counts = Counter(self._mesh.sites[second].cluster_id for _, second in self._copied.values())
         for by_site in self.arrived.values():
             came = Counter((one.origin, one.number) for one in by_site[site] if not one.flagged)
             for (origin, _), copies in came.items():

@@ -325,6 +325,18 @@ async def fill_queue_beside(world: World, chance: random.Random) -> None:
     world.trace.add("room", broker.site, exchange)
 
 
+async def fail_over(world: World, chance: random.Random) -> None:
+    """Publish what a site's application publishes at another site too, under the same identity: the
+    application does not trust its broker's confirms.
+    """
+    broker, other = chance.sample(list(world.brokers.values()), 2)
+    world.trace.add("failover", broker.site, other.site)
+    world.applications.failing_over[broker.site] = other
+    await asyncio.sleep(chance.uniform(0.5, 30.0))
+    world.applications.failing_over.pop(broker.site, None)
+    world.trace.add("trust", broker.site)
+
+
 async def slow_queue(world: World, chance: random.Random) -> None:
     """Confirm one exchange's deliveries at a site late, and no other's."""
     broker = _broker(world, chance)
@@ -416,6 +428,7 @@ FAULTS: Mapping[str, Fault] = {
     "no-group": Fault(take_group_away, doubt=False),
     "forger": Fault(forge, doubt=False),
     "partly-full": Fault(fill_queue_beside),
+    "failover": Fault(fail_over, doubt=False),
 }
 """Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
@@ -432,7 +445,7 @@ OF_GROUPS = ("lossy-group", "deaf", "no-group", "forger")
 """Faults of a multicast group; worlds without one are spared."""
 OF_BEST_EFFORT = ("partly-full",)
 """Faults of worlds with exchanges whose order is best effort."""
-OTHERS = ("change", *OF_NODES, *OF_SHARED_SLOTS, *OF_GROUPS, *OF_BEST_EFFORT)
+OTHERS = ("change", "failover", *OF_NODES, *OF_SHARED_SLOTS, *OF_GROUPS, *OF_BEST_EFFORT)
 TOGETHER = tuple(kind for kind in FAULTS if kind not in OTHERS)
 """Faults that may strike together."""
 

@@ -67,16 +67,17 @@ def message(origin: str, number: int, big_one_in: int, chance: random.Random) ->
 def is_repeated(message: Outgoing, chance: random.Random) -> bool:
     """Draw whether the application publishes a message once more."""
     drawn = chance.randrange(REPEATED_ONE_IN)
-    return not drawn and _has_identity(message)
+    return not drawn and has_identity(message)
 
 
 def is_for_another(message: Outgoing, chance: random.Random) -> bool:
     """Draw whether the application publishes a message to a second exchange as well."""
     drawn = chance.randrange(TO_ANOTHER_ONE_IN)
-    return not drawn and _has_identity(message)
+    return not drawn and has_identity(message)
 
 
-def _has_identity(message: Outgoing) -> bool:
+def has_identity(message: Outgoing) -> bool:
+    """True if the application has given the message an identity."""
     return text(message.properties, MESSAGE_ID) is not None
 
 

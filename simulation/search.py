@@ -42,6 +42,8 @@ BEST_EFFORT = 0.3
 PARTITIONED = 0.2
 """Share of the worlds whose exchanges have partitions."""
 MOST_PARTITIONS = 4
+FAILOVERS = 0.2
+"""Share of the worlds in which applications publish at two sites."""
 LATER = "freeze"
 """Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
@@ -97,6 +99,8 @@ def random_scenario(seed: int, slots: int = 1, nodes: int | None = None) -> Scen
         trouble = replace(trouble, kinds=(*trouble.kinds, *OF_BEST_EFFORT))
     apart = random.Random(f"partitions {seed}")
     partitions = apart.randint(2, MOST_PARTITIONS) if apart.random() < PARTITIONED else 1
+    if random.Random(f"failover {seed}").random() < FAILOVERS:
+        trouble = replace(trouble, kinds=(*trouble.kinds, "failover"))
     return Scenario(
         seed,
         topology,

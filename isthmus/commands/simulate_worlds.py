@@ -75,7 +75,8 @@ class WorldOptions:
     faults: Annotated[
         str | None,
         typer.Option(
-            help="What may go wrong: all (unless told; but change), none, or kinds with commas."
+            help="What may go wrong: all (unless told; but change, failover), none, or kinds "
+            "with commas."
         ),
     ] = None
     every: Annotated[

@@ -1,10 +1,13 @@
-"""Mistakes in the deferral of refused messages, found in worlds with `order: best_effort`."""
+"""Mistakes in the deferral of refused messages, found in worlds with `order: best_effort`, and with
+messages in doubt.
+"""
 
 from __future__ import annotations
 
 from tests.simulation.mistake import Mistake
 
 OF_BEST_EFFORT = "--best-effort 2 --faults partly-full,kill --every 1 --messages 60 --seconds 20"
+OF_TWO_SITES = "--faults failover,partly-full,confirms,kill --every 0.5 --messages 60 --seconds 20"
 
 DEFERRAL_MISTAKES = (
     Mistake(
@@ -69,6 +72,28 @@ DEFERRAL_MISTAKES = (
         "",
         OF_BEST_EFFORT,
         1,
+        "I2 at",
+    ),
+    Mistake(
+        "copy judged before what is in doubt",
+        "relay/delivery/deliverer.py",
+        """\
+        await self._claim_doubts()
+""",
+        "",
+        OF_TWO_SITES,
+        2,
+        "I2 at",
+    ),
+    Mistake(
+        "copy judged before a deferred message",
+        "relay/delivery/doubts.py",
+        """\
+            self._claim(name, one, deferred.get(name, ()), is_kept=True)
+""",
+        "",
+        f"--best-effort 2 {OF_TWO_SITES}",
+        37,
         "I2 at",
     ),
 )

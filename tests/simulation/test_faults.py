@@ -19,7 +19,7 @@ from simulation.scenario import Scenario, run
 LOAD = Load(messages=15, for_s=20.0)
 
 
-@pytest.mark.parametrize("kind", [*TOGETHER, "change"])
+@pytest.mark.parametrize("kind", [*TOGETHER, "change", "failover"])
 def test_no_fault_breaks_a_promise(kind: str) -> None:
     outcome = run(Scenario(11, load=LOAD, trouble=Trouble((kind,), every_s=3.0)))
     assert outcome.broken == ""
@@ -36,6 +36,23 @@ def test_all_of_them_together_do_not_either(seed: int, topology: str, sites: int
 def test_a_mesh_that_is_linked_otherwise_again_and_again_amid_faults_does_not() -> None:
     trouble = Trouble((*without_losses(TOGETHER), "change"), 1.0)
     assert run(Scenario(4, "ring", 4, LOAD, trouble)).broken == ""
+
+
+def test_what_is_published_at_two_sites_comes_once_by_the_one_way_or_the_other() -> None:
+    trouble = Trouble(("failover",), 1.0)
+    outcome = run(Scenario(1, "complete", 3, Load(40, 20.0), trouble))
+    assert (outcome.broken, outcome.flagged) == ("", 0)
+    arrivals = [line.split() for line in outcome.trace.lines() if " arrived " in line]
+    ways = [(one[3].split("/")[0], one[5].split(",")[0]) for one in arrivals if len(one) > 5]
+    assert any(origin != first for origin, first in ways)
+    assert any(origin == first for origin, first in ways)
+
+
+def test_no_copy_goes_out_beside_what_a_killed_deliverer_had_published() -> None:
+    trouble = Trouble(("failover", "partly-full", "confirms", "kill"), 0.5)
+    outcome = run(Scenario(2, load=Load(60, 20.0), trouble=trouble))
+    assert outcome.broken == ""
+    assert outcome.flagged
 
 
 def test_a_log_whose_connection_breaks_again_and_again_leaves_nothing_in_doubt() -> None:
