@@ -1,4 +1,4 @@
-"""Mistakes that the simulation has to find: each an exact replacement in one file of the product.
+"""Mistakes that the simulation has to find: exact replacements in a copy of the product.
 
 The programmer's mistakes that a relay is most likely to have, and that cost messages. Each names
 the options with which the simulation finds it soonest, and the seed at which it did.
@@ -15,6 +15,16 @@ OF_NODES = "--nodes 2 --faults takeover,journal --every 1 --messages 60 --second
 OF_SLOTS = "--slots 3 --faults none --messages 20 --seconds 5"
 OF_THREE = "--nodes 3 --faults takeover,journal --every 0.7 --messages 100 --seconds 30"
 OF_GROUPS = "--topology multicast --faults lossy-group,deaf --every 1 --messages 40 --seconds 20"
+NONE_BEFORE = (
+    "relay/group/group_task.py",
+    """\
+            if self.appending_bytes > _APPENDING_BYTES or not self._follows(header):
+""",
+    """\
+            if self.appending_bytes > _APPENDING_BYTES:
+""",
+)
+"""Guard taken out: a batch from the group is appended only behind the one before in its series."""
 
 MISTAKES = (
     Mistake(
@@ -474,6 +484,7 @@ MISTAKES = (
         OF_GROUPS,
         1,
         "I5 at",
+        NONE_BEFORE,
     ),
     Mistake(
         "HAVE before the confirm",
@@ -528,6 +539,7 @@ MISTAKES = (
         OF_GROUPS,
         1,
         "I5 at",
+        NONE_BEFORE,
     ),
     *DEFERRAL_MISTAKES,
     *PARTITION_MISTAKES,

@@ -47,11 +47,13 @@ def _what_breaks(tree: Path, options: str, seed: int) -> str:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_every_mistake_can_still_be_made(mistake: Mistake, tmp_path: Path) -> None:
-    copied = tmp_path / mistake.file
-    copied.parent.mkdir(parents=True)
-    shutil.copy(TREE / mistake.file, copied)
+    files = [file for file, _, _ in mistake.replacements()]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TREE / file, tmp_path / file)
     mistake.make(tmp_path)
-    compile(copied.read_text(), str(copied), "exec")
+    for file in files:
+        compile((tmp_path / file).read_text(), file, "exec")
 
 
 def test_a_mistake_that_does_not_apply_any_more_is_told(tmp_path: Path) -> None:
