@@ -166,6 +166,10 @@ class CassandraJournal:
         self._begin = prepare(
             "UPDATE owner SET begins[?] = ? WHERE slot = ? IF epoch = ? AND run = ?"
         )
+        self._renew = prepare(
+            "UPDATE owner SET epoch = ?, run = ?, node = ?, begins = ?, journal = ?"
+            " WHERE slot = ? IF epoch = ? AND run = ?"
+        )
         self._unbegin = prepare("UPDATE owner SET begins = begins - ? WHERE slot = ? IF EXISTS")
         self._write = prepare(
             "INSERT INTO journal (slot, bucket, number, epoch, data) VALUES (?, ?, ?, ?, ?)"
@@ -174,6 +178,10 @@ class CassandraJournal:
             "SELECT number, epoch, data FROM journal WHERE slot = ? AND bucket = ?"
             " AND (number, epoch) > (?, ?) LIMIT ?"
         )
+        self._buckets = prepare(
+            "SELECT DISTINCT slot, bucket FROM journal WHERE slot = ? ALLOW FILTERING"
+        )
+        self._buckets.fetch_size = None  # all in one page
         self._delete_rows = prepare("DELETE FROM journal WHERE slot = ? AND bucket = ?")
         self._snapshots = prepare(
             "SELECT row, epoch, replay_from, parts FROM snapshots WHERE slot = ?"
@@ -255,6 +263,18 @@ class CassandraJournal:
 
     async def complete(self, snapshot: JournalSnapshot) -> None:
         await self._ask(self._complete, self._slot, *snapshot)
+
+    async def end(self) -> int:
+        buckets = await self._ask(self._buckets, self._slot)
+        last = [int(row.bucket + 1) * BUCKET_ROWS - 1 for row in buckets]
+        return max([0, *last, *(one.row for one in await self._complete_ones())])
+
+    async def renew(self, before: Owner, owner: Owner, after: int) -> bool:
+        answer = await self._ask(
+            *(self._renew, *owner, {owner.epoch: after}, owner.run),
+            *(self._slot, before.epoch, before.run),
+        )
+        return bool(answer[0].applied) or answer[0].run == owner.run
 
     async def forget(self, snapshot: JournalSnapshot) -> None:
         earlier = [one for one in await self._complete_ones() if one < snapshot]

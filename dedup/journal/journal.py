@@ -70,6 +70,15 @@ class SlotFenced(SlotGone):
 class JournalDamaged(StoreError):
     """A row of the journal cannot be read, or is missing."""
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}; `isthmus recover FILE --site SITE` makes the state anew from the site's log"
+        )
+
+
+class JournalTooNew(StoreError):
+    """A newer version of this program has written to the journal."""
+
 
 class Owner(NamedTuple):
     """Node that may write, since `epoch`. `run` is random, and another one each time."""
@@ -118,7 +127,7 @@ class JournalSnapshot(NamedTuple):
     epoch: int
     """Epoch of the owner that wrote the snapshot."""
     replay_from: int
-    """Number of the first row that the replayed tables need; not after `row`."""
+    """Number of the first row that the replayed tables need; at most the one behind `row`."""
     parts: int
 
 
@@ -167,6 +176,17 @@ class Journal(Protocol):
 
     async def complete(self, snapshot: JournalSnapshot) -> None:
         """State that all parts of a snapshot are written."""
+        ...
+
+    async def end(self) -> int:
+        """Return a number behind which is neither a row, of whatever worth, nor a snapshot."""
+        ...
+
+    async def renew(self, before: Owner, owner: Owner, after: int) -> bool:
+        """Put a new journal in the place of this one, which begins behind row `after` with the
+        epoch of its first `owner`, if the slot is still the owner's `before`. Return False if not.
+        Decided by consensus.
+        """
         ...
 
     async def forget(self, snapshot: JournalSnapshot) -> None:

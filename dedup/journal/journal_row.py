@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from dedup.journal.journal import JournalDamaged
+from dedup.journal.journal import JournalDamaged, JournalTooNew
 from dedup.store import Changes
 
 ROW_FORMAT = 1
@@ -91,7 +91,7 @@ def format_of_row(data: bytes) -> int:
 
 
 def decode_row(data: bytes) -> Writes:
-    """Decode a row. Raises JournalDamaged."""
+    """Decode a row. Raises JournalDamaged, JournalTooNew."""
     try:
         return _decode(data)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -103,7 +103,7 @@ def _decode(data: bytes) -> Writes:
     if reading.number() != crc32(memoryview(data)[4:]):
         raise JournalDamaged("a row of the journal cannot be read: its checksum differs")
     if (found := reading.number()) != ROW_FORMAT:
-        raise JournalDamaged(
+        raise JournalTooNew(
             f"a row of the journal has format {found}, this version of Isthmus reads"
             f" {ROW_FORMAT}: start the newer version"
         )

@@ -141,6 +141,20 @@ class MemoryJournal:
         self._rows.snapshots = sorted({*self._rows.snapshots, snapshot})
         await self._answer()
 
+    async def end(self) -> int:
+        await self._ask()
+        found = max([self._rows.last, *(one.row for one in self._rows.snapshots)])
+        await self._answer()
+        return found
+
+    async def renew(self, before: Owner, owner: Owner, after: int) -> bool:
+        await self._ask()
+        now = self._rows.ownership
+        if now is not None and now.owner == before:
+            self._rows.ownership = now = Ownership(owner, {owner.epoch: after}, owner.run)
+        await self._answer()
+        return now is not None and now.owner == owner
+
     async def forget(self, snapshot: JournalSnapshot) -> None:
         await self._ask()
         rows = self._rows

@@ -66,12 +66,15 @@ class SlotCopy:
         }
         self.store.write(only)
 
-    def empty(self, journal: bytes) -> None:
-        """Forget everything; the copy is then a new one of the journal with this ID."""
+    def empty(self, journal: bytes, after: int = 0) -> None:
+        """Forget everything; the copy is then a new one of the journal with this ID, which begins
+        behind row `after`.
+        """
         for table in (COPY, *self.tables):
             self.store.clear_table(table)
         changes = Changes()
         changes.put(COPY, _JOURNAL, journal)
+        changes.put(COPY, _LAST_ROW, after.to_bytes(8))
         self.store.write(changes)
 
     def parts(self) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from dedup.journal.journal import (
@@ -69,13 +70,32 @@ class SlotTaking:
 
     async def read_and_begin(self, owner: Owner, copy: SlotCopy) -> None:
         """Bring the copy up to the journal's end, and state that the epoch begins there. Raises
-        SlotFenced if the slot is another's by now, JournalDamaged.
+        SlotFenced if the slot is another's by now, JournalDamaged, JournalTooNew.
         """
         await self._certain(lambda: catch_up(self._journal, copy, owner))
         has_begun = await self._certain(lambda: self._journal.begin(owner, copy.last_row))
         if not has_begun:
             now = await self._certain(self._journal.ownership)
             raise SlotFenced(owner.epoch, None if now is None else now.owner)
+
+    async def renew(self, before: Owner, copy: SlotCopy) -> Owner:
+        """Put an empty journal in the place of the one that the owner `before` has, whatever is
+        left of that, and own it; the copy is then of the new one. Raises SlotFenced.
+        """
+        # What is left, and what lands late, is of other epochs or no later row: it never counts.
+        after = await self._certain(self._journal.end)
+        owner = Owner(before.epoch + 1, self._run, self._node)
+        if not await self._certain(lambda: self._journal.renew(before, owner, after)):
+            now = await self._certain(self._journal.ownership)
+            raise SlotFenced(owner.epoch, None if now is None else now.owner)
+        copy.empty(owner.run, after)
+        parts = list(copy.parts())
+        for number, part in enumerate(parts):
+            await self._certain(partial(self._journal.write_part, after, owner.epoch, number, part))
+        # From which copies begin: behind what is left.
+        empty = JournalSnapshot(after, owner.epoch, after + 1, len(parts))
+        await self._certain(lambda: self._journal.complete(empty))
+        return owner
 
     async def _certain(self, call: Callable[[], Awaitable[T]]) -> T:
         return await until_known(call, self._retry)
@@ -101,7 +121,7 @@ async def catch_up(
 ) -> None:
     """Apply all rows that count, for all that `reader` may know, and that the copy lacks. A copy of
     another journal begins anew. Where rows that the copy lacks may be deleted, `is_behind`, it
-    begins anew from a snapshot if they are. Raises JournalAway, JournalDamaged.
+    begins anew from a snapshot if they are. Raises JournalAway, JournalDamaged, JournalTooNew.
     """
     snapshot = await journal.snapshot() if is_behind else None
     while True:

@@ -50,6 +50,12 @@ class JournalMoments:
         await self._journal.complete(snapshot)
         crash_points.reach("snapshot.complete")
 
+    async def end(self) -> int:
+        return await self._journal.end()
+
+    async def renew(self, before: Owner, owner: Owner, after: int) -> bool:
+        return await self._journal.renew(before, owner, after)
+
     async def forget(self, snapshot: JournalSnapshot) -> None:
         await self._journal.forget(snapshot)
         crash_points.reach("snapshot.forgot")

@@ -185,6 +185,31 @@ async def test_the_beginnings_of_epochs_go_with_their_rows(open_journal: Open) -
     assert again.begins == {**found.begins, 6: 10_000}
 
 
+async def test_a_new_journal_in_the_place_of_another_begins_behind_all_that_is_there(
+    open_journal: Open,
+) -> None:
+    paris, other = open_journal(), open_journal()
+    assert await paris.end() == 0
+    former = owner(4)
+    await paris.take(None, former)
+    await paris.begin(former, 0)
+    for number in (1, 3000):
+        await paris.write(JournalRow(number, 9, b"left"))
+    await paris.complete(JournalSnapshot(7000, 3, 1, 1))
+    after = await other.end()
+    assert after >= 7000
+    anew = owner(5, "(recovery)")
+    assert await other.renew(former, anew, after)
+    assert await other.renew(former, anew, after), "the same call again, its answer lost"
+    assert not await paris.renew(former, owner(5), after), "somebody was quicker"
+    assert not await paris.begin(former, 0)
+    assert await paris.ownership() == Ownership(anew, {5: after}, anew.run)
+    row = JournalRow(after + 1, 5, b"new")
+    await other.write(row)
+    assert [row async for row in paris.rows(after)] == [row]
+    assert await paris.end() > after
+
+
 @pytest.mark.long
 async def test_what_cassandra_will_never_do_is_refused_and_its_absence_is_not(
     tmp_path: Path,
