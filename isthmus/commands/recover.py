@@ -95,6 +95,7 @@ def recover(
 
     async def run() -> Recovered:
         from relay.batches.known_formats import KNOWN, as_before
+        from relay.node.recovery import LostSlot
         from relay.node.recovery import recover as recover_folder
 
         formats = as_before() if previous_formats else KNOWN
@@ -103,7 +104,7 @@ def recover(
         await _reach_log(book, site, number)
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
-            return await recover_folder(site, book, folder, formats, slot=number)
+            return await recover_folder(LostSlot(site, book, number, formats), folder)
 
     try:
         found = asyncio.run(run())

@@ -27,7 +27,7 @@ from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
 from relay.node.node import SiteNode
 from relay.node.process import RelayProcess
-from relay.node.recovery import recover
+from relay.node.recovery import LostSlot, recover
 from relay.node.report import site_report
 from relay.node.site_folder import STATE
 from relay.node.stage_order import EndedBadly
@@ -219,9 +219,9 @@ async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: 
         await asyncio.wait_for(node.run(), WITHIN_S)
     told = site_report(node)  # before its process has heard of it
     assert (told["state"], "isthmus recover" in told["reason"]) == ("stopped", True)
-    found = await recover("tokyo", site.book, site.folder, brokers=site)
+    found = await recover(LostSlot("tokyo", site.book, brokers=site), site.folder)
     assert (found.settled_messages, found.doubtful_messages) == (2, 0)
-    await recover("tokyo", site.book, site.folder, brokers=site)
+    await recover(LostSlot("tokyo", site.book, brokers=site), site.folder)
     kept = sorted(path.name for path in site.folder.glob("state.*"))
     assert kept == ["state.lost-1", "state.lost-2"]  # the first is what the stopped node began
     async with site.running():
@@ -238,8 +238,8 @@ async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from
         async with site.running(FIRST):
             pass
     with pytest.raises(NodeStopped, match="start the version"):
-        await recover("tokyo", site.book, site.folder, FIRST, site)
-    await recover("tokyo", site.book, site.folder, brokers=site)
+        await recover(LostSlot("tokyo", site.book, formats=FIRST, brokers=site), site.folder)
+    await recover(LostSlot("tokyo", site.book, brokers=site), site.folder)
 
 
 async def test_a_node_that_quiesces_takes_nothing_and_leaves_word_that_nothing_is_under_way(
