@@ -55,6 +55,8 @@ POINTS = {
     "move.given": "a slot of a state that moved in may be a node's, and perhaps not the next one",
     "move.out": "a state has come out of the journal, and is not in its place",
     "move.arrived": "a state is in its place, and the journal has not been given up",
+    "recover.rebuilt": "a state is rebuilt from its log, and the journal's is as it was found",
+    "recover.written": "a rebuilt state is in a new journal, and nobody may use it yet",
     "reslot.begun": "a change of slots is noted, and nothing is changed",
     "reslot.ended": "the former states' ledger rows are in files, and no new state is begun",
     "reslot.carried": "the new states have the memory of deliveries, and nothing else",

@@ -1,11 +1,13 @@
-"""`isthmus recover FILE --site S`: rebuild the lost state folder of a node."""
+"""`isthmus recover FILE --site S`: rebuild the lost state of a site."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import random
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ from federation.names import Names
 from federation.slots import SlotMap
 from federation.wording import counted
 from isthmus.completion import site_names
+from isthmus.display import key_progress
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -27,6 +30,7 @@ from isthmus.options import (
     PreviousFormats,
     StateFolder,
     exit_with,
+    exit_without_cluster_parts,
     mesh_or_exit,
     site_or_exit,
 )
@@ -38,11 +42,16 @@ from relay.node.slot_record import RUN_AGAIN
 from relay.node.start import NodeStopped
 
 if TYPE_CHECKING:
-    from relay.node.recovery import Recovered
+    from relay.node.recovery import LostSlot, Recovered
 
 WITHIN_S = 3600.0
 REACHED_WITHIN_S = 10.0
-_EXPECTED = (StoreError, SiteLogError, NodeStopped, AddressError, PasswordMissing)
+SERVERS_WITHIN_S = 30.0
+_EVERY_KEYS = 100_000
+_EXPECTED = (
+    *(StoreError, SiteLogError, NodeStopped),
+    *(AddressError, PasswordMissing, TimeoutError),
+)
 
 
 def recover(
@@ -57,75 +66,135 @@ def recover(
     state: StateFolder = DEFAULT_STATE,
     previous_formats: PreviousFormats = False,
 ) -> None:
-    """Rebuild a site's state from its log, after the folder was lost or an old copy put back.
+    """Rebuild a site's state from its log, after the state was lost or an old copy put back.
 
     Messages delivered up to the mark in the broker are not delivered again; those past the mark
     are, flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's
     broker must run, its node must not: a node that has lost its state has stopped by itself.
     `isthmus up` starts the node as soon as the recovery is done. A node that stopped at a gap in
     its log has not lost its state: see `isthmus accept-gap`.
+
+    Of a site with a `cluster:` the state is in the journal that its nodes share, and goes into a
+    new one once the journal is lost, in part or whole; all its nodes must have ended. A journal
+    that a node would go on with is left alone. Run the command on the machine of a node.
+
+    Example: isthmus recover mesh.yaml --site paris
     """
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
-    if mesh.sites[site].nodes is not None:
-        exit_with(
-            f"not recovered: the state of {site} is in the journal that its nodes share; a node "
-            "that has lost its folder reads the journal when it starts",
-            EXIT_FAULT,
-        )
-    if (site_folder(state, site) / MOVED).exists():
-        exit_with(
-            f"not recovered: the state of {site} has moved into a cluster, and is not lost:"
-            " `isthmus cluster end` brings it back",
-            EXIT_FAULT,
-        )
-    if (site_folder(state, site) / RESLOT).exists():
-        exit_with(
-            f"not recovered: a change of the slots of {site} was cut short: {RUN_AGAIN}", EXIT_FAULT
-        )
     number = _slot_or_exit(site, mesh.sites[site].slots, slot)
-    folder = slot_folder(site_folder(state, site), number)
-    if _is_only_a_gap(folder):
+    is_shared = mesh.sites[site].nodes is not None
+    if not is_shared:
+        _check_folder_or_exit(file, site_folder(state, site), site, number)
+    elif (site_folder(state, site) / STATE).exists() and not (
+        site_folder(state, site) / MOVED
+    ).exists():
         exit_with(
-            f"not recovered: {site} stands at a gap in its log, and its state is not lost: "
-            f"`isthmus accept-gap {file} {site}` has it go on with what there is",
+            f"not recovered: the state of {site} is in the folder of its one node:"
+            " `isthmus cluster begin` moves it into the cluster",
             EXIT_FAULT,
         )
     book = address_book_or_exit(mesh, state)
 
+    from relay.batches.known_formats import KNOWN, as_before
+    from relay.cluster.coordination import CoordinationAway, CoordinationRefused
+    from relay.cluster.moving import MoveRefused
+    from relay.node.recovery import LostSlot
+    from relay.node.recovery import recover as recover_folder
+
+    lost = LostSlot(site, book, number, as_before() if previous_formats else KNOWN)
+
     async def run() -> Recovered:
-        from relay.batches.known_formats import KNOWN, as_before
-        from relay.node.recovery import LostSlot
-        from relay.node.recovery import recover as recover_folder
-
-        formats = as_before() if previous_formats else KNOWN
-
-        # Before the former folder is put aside: recovery would wait for an absent broker.
+        # Before a former folder is put aside: recovery would wait for an absent broker.
         await _reach_log(book, site, number)
-        typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
-            return await recover_folder(LostSlot(site, book, number, formats), folder)
+            typer.echo(f"reading the log of {site} ...", err=True)
+            if is_shared:
+                return await _recover_shared(lost, site_folder(state, site))
+            return await recover_folder(lost, slot_folder(site_folder(state, site), number))
 
     try:
         found = asyncio.run(run())
-    except (
-        StoreError,
-        SiteLogError,
-        NodeStopped,
-        AddressError,
-        PasswordMissing,
-        TimeoutError,
-    ) as error:
-        exit_with(f"not recovered: {str(error) or 'no answer from the broker'}", EXIT_FAULT)
+    except (*_EXPECTED, MoveRefused, CoordinationAway, CoordinationRefused, OSError) as error:
+        exit_with(f"not recovered: {str(error) or 'no answer in time'}", EXIT_FAULT)
     typer.echo(
         f"{site}: {counted(found.batches, 'batch', plural='batches')} in the log; "
         f"{counted(found.settled_messages, 'message')} already delivered, "
         f"{found.doubtful_messages} will be delivered flagged"
     )
+    if found.gone:
+        typer.echo(
+            f"{site}: of {counted(len(found.gone), 'large message')} already delivered the content"
+            " is gone: a further copy of such a message would not be recognised"
+        )
+    _say_who_starts(file, state, site, is_shared=is_shared)
+
+
+async def _recover_shared(lost: LostSlot, folder: Path) -> Recovered:
+    """Recover a slot's state into the journal that the site's nodes share. Raises as
+    `SharedRecovery.run`, and CoordinationRefused.
+    """
+    site, slots = lost.site, lost.book.mesh.sites[lost.site].slots
+    try:
+        from relay.cluster.moving import move_access, until_connected
+        from relay.cluster.shared_recovery import SharedRecovery
+        from relay.cluster.site_servers import SharedServers, cluster_of
+    except ImportError as error:
+        exit_without_cluster_parts(site, error)
+    from relay.content.contents import MARGIN_S, Contents
+    from relay.node.process import only_process
+    from relay.node.slot_record import check_slots
+
+    def waits(reason: str) -> None:
+        typer.echo(f"{site}: {reason}", err=True)
+
+    servers = SharedServers(cluster_of(lost.book, site))
+    with only_process(folder):
+        try:
+            async with asyncio.timeout(SERVERS_WITHIN_S):
+                access = await move_access(servers, lost.slot, waits)
+                await until_connected(servers)
+            recorded = await servers.recorded_slots(waits)
+            check_slots(site, slots, recorded or slots, "the states in its cluster")
+            store = servers.content(lambda: lost.book.mesh.retention_s + MARGIN_S)
+            shared = replace(lost, contents=Contents(store, random.random))
+            recovery = SharedRecovery(
+                shared, access, folder, lambda: servers.record_slots(slots, slots, waits)
+            )
+            found = await recovery.run(key_progress(site, _EVERY_KEYS))
+        finally:
+            await servers.close()
+    return found
+
+
+def _check_folder_or_exit(file: Path, folder: Path, site: str, slot: int) -> None:
+    """End the command if the state in the site's folder is not to be made anew."""
+    if (folder / MOVED).exists():
+        exit_with(
+            f"not recovered: the state of {site} has moved into a cluster, and is not lost:"
+            " `isthmus cluster end` brings it back",
+            EXIT_FAULT,
+        )
+    if (folder / RESLOT).exists():
+        exit_with(
+            f"not recovered: a change of the slots of {site} was cut short: {RUN_AGAIN}", EXIT_FAULT
+        )
+    if _is_only_a_gap(slot_folder(folder, slot)):
+        exit_with(
+            f"not recovered: {site} stands at a gap in its log, and its state is not lost: "
+            f"`isthmus accept-gap {file} {site}` has it go on with what there is",
+            EXIT_FAULT,
+        )
+
+
+def _say_who_starts(file: Path, state: Path, site: str, *, is_shared: bool) -> None:
+    """Have the supervisor start the site's nodes, if it runs; else say who does."""
     supervisor = read_record(state)
-    if supervisor is not None and supervisor.is_alive and supervisor.child("node", site):
+    if supervisor is not None and supervisor.is_alive and supervisor.has_node(site):
         supervisor.mark.send(signal.SIGHUP)
         typer.echo(f"{site}: its supervisor starts the node again")
+    elif is_shared:
+        typer.echo(f"{site}: start its nodes again: `isthmus relay --node`")
     else:
         typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")
 

@@ -84,6 +84,11 @@ class SupervisorRecord:
                 return child
         return None
 
+    def has_node(self, site: str) -> bool:
+        """Return True if a node of the site is among the children."""
+        nodes = (child.name for child in self.children if child.kind == "node")
+        return any(name == site or name.startswith(f"{site}.") for name in nodes)
+
     def child_marks(self) -> tuple[ProcessMark, ...]:
         """Return the processes that ran when the record was written."""
         return tuple(

@@ -89,7 +89,7 @@ async def move_access(
 
 
 class MoveRefused(Exception):
-    """The state is not to be moved; nothing was changed."""
+    """The state is not to be moved, or made anew; nothing was changed."""
 
 
 async def check_move_in(folder: Path, slots: Sequence[MoveAccess]) -> None:
@@ -112,13 +112,13 @@ async def move_in(folder: Path, slots: Sequence[MoveAccess], progress: Progress)
         # No node takes a slot before all are whole: first all are this command's.
         for n, (own, slot) in enumerate(each):
             async with _held(own, slot, MOVING_IN, owned[n]) as (_, owner):
-                owned[n] = _only(owner)
+                owned[n] = only(owner)
         for n, (own, slot) in enumerate(each):
             source = open_store(own / STATE)
             try:
                 async with _held(own, slot, MOVING_IN, owned[n]) as (store, owner):
-                    owned[n] = _only(owner)
-                    moved += await _write_all(own, source, store, _beside(moved, progress))
+                    owned[n] = only(owner)
+                    moved += await write_all(own, source, store, _beside(moved, progress))
             finally:
                 source.close()
         for own in folders:
@@ -157,7 +157,7 @@ async def _before_moving_in(folder: Path, slot: MoveAccess) -> Ownership | None:
     """Return the ownership that a slot's move in is to follow. Raises MoveRefused."""
     if not (folder / STATE).exists():
         raise MoveRefused(f"there is no state in {folder / STATE}")
-    await _check_nodes(slot.coordination)
+    await check_nodes(slot.coordination)
     before = await until_known(slot.journal.ownership, slot.retry)
     is_marked = (folder / MOVED).exists()
     is_under_way = is_marked and not _is_there(folder)
@@ -181,22 +181,21 @@ _OUT_OF_DATE = (
 )
 
 
-async def _write_all(folder: Path, source: Store, store: JournaledStore, progress: Progress) -> int:
+async def write_all(folder: Path, source: Store, store: JournaledStore, progress: Progress) -> int:
     """Write all that the source and the folder's files have; return the number of keys."""
     for table in TABLES:
         store.clear_table(table)
-    moved = 0
+    moved, state = 0, NodeState(store)
+    for file in files_of(folder):
+        # One a row: all together may be more than the journal takes in a row.
+        commit = Commit()
+        put_file(commit, folder, file)
+        await state.write_synced(commit)
     for changes, keys in _pieces(source):
         await store.write_synced(changes)
         crash_points.reach("move.piece")
         moved += keys
         progress(moved)
-    state = NodeState(store)
-    for file in _files_of(folder):
-        # One a row: all together may be more than the journal takes in a row.
-        commit = Commit()
-        put_file(commit, folder, file)
-        await state.write_synced(commit)
     return moved
 
 
@@ -220,7 +219,7 @@ async def move_out(folder: Path, slots: Sequence[MoveAccess], progress: Progress
 
 async def _move_one_out(folder: Path, slot: MoveAccess, progress: Progress) -> int:
     """Move the state from the journal into a slot's `folder`; return its number of keys."""
-    await _check_nodes(slot.coordination)
+    await check_nodes(slot.coordination)
     before = await until_known(slot.journal.ownership, slot.retry)
     if before is None:
         raise MoveRefused("the cluster has no state of this site")
@@ -241,7 +240,7 @@ async def _move_one_out(folder: Path, slot: MoveAccess, progress: Progress) -> i
             moved = 0  # brought by a move that was cut short
         else:
             raise MoveRefused(f"there is another state in {folder / STATE} already")
-    async with _held(folder, slot, MOVED_OUT, _only(owner)):
+    async with _held(folder, slot, MOVED_OUT, only(owner)):
         pass
     return moved
 
@@ -281,8 +280,8 @@ def _is_same(folder: Path, store: JournaledStore) -> bool:
         here.close()
 
 
-def _only(owner: Owner) -> Ownership:
-    """Return an ownership to follow."""
+def only(owner: Owner) -> Ownership:
+    """Return an ownership of this owner to follow."""
     return Ownership(owner, {}, b"")
 
 
@@ -311,7 +310,8 @@ async def _held(
     shutil.rmtree(work)
 
 
-async def _check_nodes(coordination: Coordination) -> None:
+async def check_nodes(coordination: Coordination) -> None:
+    """Raise MoveRefused if a node of the site runs."""
     if running := await coordination.names("nodes"):
         raise MoveRefused(
             f"{', '.join(running)} {'runs' if len(running) == 1 else 'run'}: end all nodes of the"
@@ -341,7 +341,7 @@ def _pieces(source: Store) -> Iterator[tuple[Changes, int]]:
     yield changes, keys
 
 
-def _files_of(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """Return the files of a site's folder that go with the state."""
     single = (folder / MEMBERS, folder / GAPS_FILE, folder / HOLDS_FILE)
     return [*filter(Path.exists, single), *sorted((folder / REVISIONS).glob("*.json"))]

@@ -397,12 +397,14 @@ class SiteNode:
         """Return False if the node was to end before its stages began."""
         if not await tasks.until(writer.running()):
             return False
-        folder, random_bytes = self.folder / STATE, self._machine.random_bytes
+        kept, random_bytes = f"the state folder {self.folder / STATE}", self._machine.random_bytes
+        if self.shared_state is not None:
+            kept = "the journal of the state that the site's nodes share"
         beginning = begin_with(
             state,
             loaded,
             writer,
-            folder,
+            kept,
             self._note_reason,
             random_bytes,
             partial(self._confirm, state),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 from relay.batches.batch import Place
@@ -52,15 +51,16 @@ async def begin_with(
     state: NodeState,
     loaded: Loaded,
     writer: LogWriter,
-    folder: Path,
+    kept: str,
     report: Callable[[str], None],
     random_bytes: Callable[[int], bytes],
     confirm: Callable[[], Awaitable[None]],
 ) -> None:
-    """Begin to use the state in `folder`. `report` is called with what is waited for, and with an
-    empty text once nothing is. `confirm` raises SlotGone if the state is another node's by now.
+    """Begin to use the state, which is in what `kept` names. `report` is called with what is waited
+    for, and with an empty text once nothing is. `confirm` raises SlotGone if the state is another
+    node's by now.
 
-    Raises NodeStopped if the folder is lost, or older than what the site has delivered.
+    Raises NodeStopped if the state is lost, or older than what the site has delivered.
     """
     mark = await _answer(
         writer, "asking the broker for its mark", lambda own: own.load_mark(), report
@@ -71,12 +71,11 @@ async def begin_with(
         await confirm()
     if verdict is StateVerdict.LOST:
         raise NodeStopped(
-            f"the state folder {folder} is empty, but this site has delivered messages before: "
-            f"{STATE_LOST_HINT}"
+            f"{kept} is empty, but this site has delivered messages before: {STATE_LOST_HINT}"
         )
     if verdict is StateVerdict.OLDER_THAN_MARK:
         raise NodeStopped(
-            f"the state folder {folder} is older than what this site has delivered (a restored "
+            f"{kept} is older than what this site has delivered (a restored "
             f"copy?): {STATE_LOST_HINT}"
         )
     state.begin(random_bytes(16))

@@ -111,7 +111,8 @@ def test_a_site_without_a_cluster_imports_neither_client(file: Path) -> None:
     assert node.returncode == 0, said
 
 
-def test_a_state_that_nodes_share_is_not_recovered_from_the_log(file: Path) -> None:
+def test_a_state_that_has_not_moved_into_the_cluster_is_not_lost(file: Path) -> None:
+    (file.parent / "state" / "sites" / "paris" / "state").mkdir(parents=True)
     code, text = run(file, "recover", "--site", "paris")
     assert code == EXIT_FAULT
-    assert "the state of paris is in the journal that its nodes share" in text
+    assert "in the folder of its one node: `isthmus cluster begin` moves it" in text

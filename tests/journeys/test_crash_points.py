@@ -40,9 +40,10 @@ def stage_of(point: str) -> str:
     return "pieces" if point.endswith(".piece") else point.split(".")[0]
 
 
-ELSEWHERE = {"turn", "journal", "snapshot", "move", "reslot", "content"}
+ELSEWHERE = {"turn", "journal", "snapshot", "move", "recover", "reslot", "content"}
 """Beginnings of points that other tests reach: those of a node that shares its site in
-`test_takeover`, `test_moving` and `test_content`, those of a change of slots in `test_reslotting`.
+`test_takeover`, `test_moving`, `test_shared_recovery` and `test_content`, those of a change of
+slots in `test_reslotting`.
 """
 LEAVES_DOUBT = "packer.recorded"
 """Point at which messages may count as acknowledged that come again: of the last batch, where no

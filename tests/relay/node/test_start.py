@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -27,8 +26,6 @@ from tests.log_world import (
     take_batches,
 )
 from tests.virtual_time import in_virtual_time
-
-FOLDER = Path("state")
 
 
 class AnsweringLog:
@@ -61,7 +58,7 @@ async def begin(
     said: list[str] = []
     state = NodeState(store)
     writer = cast(LogWriter, log)
-    await begin_with(state, state.load(), writer, FOLDER, said.append, bytes, confirm)
+    await begin_with(state, state.load(), writer, "the state", said.append, bytes, confirm)
     return said
 
 
