@@ -37,6 +37,7 @@ BUCKET_ROWS = 2048
 _PAGE_ROWS = 200
 _FIRST_PAGE_ROWS = 32
 """Rows of the first page, whose size nobody knows: enough for a copy that follows."""
+_PAGE_BUCKETS = 500
 _PAGE_BYTES = 2 * 1024 * 1024
 """Size of later pages, about."""
 
@@ -179,9 +180,9 @@ class CassandraJournal:
             " AND (number, epoch) > (?, ?) LIMIT ?"
         )
         self._buckets = prepare(
-            "SELECT DISTINCT slot, bucket FROM journal WHERE slot = ? ALLOW FILTERING"
+            "SELECT DISTINCT slot, bucket, token(slot, bucket) AS place FROM journal"
+            f" WHERE token(slot, bucket) > ? LIMIT {_PAGE_BUCKETS}"
         )
-        self._buckets.fetch_size = None  # all in one page
         self._delete_rows = prepare("DELETE FROM journal WHERE slot = ? AND bucket = ?")
         self._snapshots = prepare(
             "SELECT row, epoch, replay_from, parts FROM snapshots WHERE slot = ?"
@@ -265,9 +266,13 @@ class CassandraJournal:
         await self._ask(self._complete, self._slot, *snapshot)
 
     async def end(self) -> int:
-        buckets = await self._ask(self._buckets, self._slot)
-        last = [int(row.bucket + 1) * BUCKET_ROWS - 1 for row in buckets]
-        return max([0, *last, *(one.row for one in await self._complete_ones())])
+        last, token = 0, -(2**63)
+        # Not of this slot alone: that would take one request, as long as all partitions take.
+        while page := await self._ask(self._buckets, token):
+            token = page[-1].place
+            buckets = [int(row.bucket) for row in page if row.slot == self._slot]
+            last = max([last, *((bucket + 1) * BUCKET_ROWS - 1 for bucket in buckets)])
+        return max([last, *(one.row for one in await self._complete_ones())])
 
     async def renew(self, before: Owner, owner: Owner, after: int) -> bool:
         answer = await self._ask(

@@ -193,11 +193,13 @@ async def test_a_new_journal_in_the_place_of_another_begins_behind_all_that_is_t
     former = owner(4)
     await paris.take(None, former)
     await paris.begin(former, 0)
-    for number in (1, 3000):
-        await paris.write(JournalRow(number, 9, b"left"))
-    await paris.complete(JournalSnapshot(7000, 3, 1, 1))
+    for begin in range(0, 1_200_000, 120_000):  # more partitions than an answer has
+        numbers = range(begin, begin + 120_000, 2000)
+        await asyncio.gather(*(paris.write(JournalRow(n, 9, b"left")) for n in numbers))
+    assert 1_198_000 <= await other.end() < 1_202_000
+    await paris.complete(JournalSnapshot(7_000_000, 3, 1, 1))
     after = await other.end()
-    assert after >= 7000
+    assert after >= 7_000_000
     anew = owner(5, "(recovery)")
     assert await other.renew(former, anew, after)
     assert await other.renew(former, anew, after), "the same call again, its answer lost"
