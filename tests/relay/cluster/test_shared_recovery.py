@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,17 @@ import pytest
 from dedup.journal.journal import JournalDamaged, JournalSnapshot, Owner, SlotReserved
 from dedup.journal.slot_copy import SlotCopy
 from dedup.journal.slot_taking import catch_up
+from dedup.store import Store
 from relay import crash_points
 from relay.cluster import moving
 from relay.cluster.memory_coordination import MemoryCoordination
 from relay.cluster.moving import MOVING_OUT, MoveRefused, move_in
 from relay.cluster.shared_recovery import SharedRecovery
+from relay.log.open_gap import write_gaps
 from relay.node.recovery import LostSlot, Recovered
+from relay.node.site_folder import REVISIONS
+from relay.operator.gaps import GAPS_FILE
+from relay.operator.holds import HOLDS_FILE
 from relay.state.node_state import POINT_TABLES, TABLES, NodeState
 from tests.relay.cluster.test_moving import Cluster, Died, content
 from tests.relay.node.test_node import NAMES, Site
@@ -26,7 +32,7 @@ class SharedSite:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.cluster = Cluster()
-        self.folder = site.folder / "nodes"
+        self.folder = site.folder / "cluster"
         self.recorded = 0
         """Number of times that the slots were recorded."""
 
@@ -77,10 +83,26 @@ async def test_of_a_journal_that_is_gone_the_state_is_rebuilt_and_given_to_the_n
     assert await shared.identities() == before
     anew = await shared.cluster.copied()
     assert NodeState(anew).get("state_id") != NodeState(former).get("state_id")
-    copy = SlotCopy(former, TABLES)
-    await catch_up(shared.cluster.journal, copy)
-    assert content(copy.store) == content(anew)
-    assert not (shared.folder / "recovering").exists()
+    assert content(await followed(shared, former)) == content(anew)
+
+
+async def followed(shared: SharedSite, copy: Store) -> Store:
+    """Return a node's copy once it follows the journal."""
+    await catch_up(shared.cluster.journal, SlotCopy(copy, TABLES))
+    return copy
+
+
+async def test_of_rows_that_are_gone_no_copy_is_taken_for_one_of_the_new_journal(
+    shared: SharedSite,
+) -> None:
+    former, rows = await shared.cluster.copied(), shared.cluster.rows
+    ownership = rows.ownership
+    shared.lose()
+    rows.ownership = ownership
+    assert (await shared.recover()).settled_messages == 3
+    anew = await shared.cluster.taken()
+    assert NodeState(anew).get("state_id") != NodeState(former).get("state_id")
+    assert content(await followed(shared, former)) == content(anew)
 
 
 async def test_what_is_left_of_a_journal_never_counts(shared: SharedSite) -> None:
@@ -141,6 +163,27 @@ async def test_a_recovery_that_was_cut_short_is_made_again(
     else:
         assert (await shared.recover()).settled_messages == 3
     assert await shared.identities() == before
+
+
+async def test_the_files_of_the_state_come_from_the_nodes_that_had_them_last(
+    shared: SharedSite,
+) -> None:
+    nodes = [shared.folder / "nodes" / name for name in ("tokyo-a", "tokyo-b")]
+    for node, content_, written_s in zip(nodes, ("old", "new"), (1, 2), strict=True):
+        (node / REVISIONS).mkdir(parents=True)
+        (node / REVISIONS / f"{content_}.json").write_text("{}")
+        for file in (HOLDS_FILE, GAPS_FILE):
+            (node / file).write_text(content_)
+            os.utime(node / file, (written_s, written_s))
+    shared.lose()
+    await shared.recover()
+    found = dict(NodeState(await shared.cluster.taken()).values("file "))
+    assert found == {
+        f"file {HOLDS_FILE}": b"new",
+        f"file {GAPS_FILE}": write_gaps([]).encode(),
+        f"file {REVISIONS}/old.json": b"{}",
+        f"file {REVISIONS}/new.json": b"{}",
+    }
 
 
 async def test_a_state_that_is_not_lost_stays_and_is_the_nodes(shared: SharedSite) -> None:
