@@ -68,7 +68,7 @@ class LostSlot:
     slot: int = 0
     formats: Formats = KNOWN
     brokers: Brokers | None = None
-    """None: the real ones."""
+    """Ways to the site's broker; None: the real ones."""
     contents: Contents | None = None
     """Contents of the log in the store that the site's nodes share; None: there is none."""
 

@@ -81,6 +81,10 @@ class BothWays:
         """Number of messages that have come, copies included."""
         return sum(len(box.got) for box in self._boxes)
 
+    def flagged(self, way: int) -> int:
+        """Number of messages of one way that came flagged."""
+        return sum(message.flagged for message in self._boxes[way].got)
+
     async def arrive(self, mesh: LiveMesh, within_s: float = 180) -> None:
         """Wait until all are there; raise AssertionError unless they came whole, in order, and but
         for flagged copies once.
