@@ -202,7 +202,8 @@ async def test_a_reference_waits_while_cassandra_is_away_and_comes_once_it_is_ba
                 assert code == 0, said
                 await mesh.until_told(
                     lambda told: (
-                        not told["sites"][SITE]["standing_flows"]
+                        standing[1] not in told["sites"][SITE]["standing_flows"]
+                        and "content" in told["sites"][SITE]["standing_flows"].get(standing[0], "")
                         and any(
                             (one["journal_away_s"] or 0) > 3
                             for node in told["sites"][SITE]["nodes"].values()

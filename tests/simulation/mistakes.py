@@ -309,7 +309,7 @@ MISTAKES = (
 """,
         OF_NODES,
         1,
-        "NodeStopped: the state folder",
+        "NodeStopped: the journal of the state",
     ),
     Mistake(
         "row under the former epoch",
@@ -322,7 +322,7 @@ MISTAKES = (
 """,
         OF_NODES,
         2,
-        "NodeStopped: the state folder",
+        "NodeStopped: the journal of the state",
     ),
     Mistake(
         "announced before the journal",
