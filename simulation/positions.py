@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
-from relay.batches.format import BadBatch, decode_entries, read_header
+from relay.batches.format import BadBatch, UnknownFormat, decode_entries, read_header
 from relay.content.reference import ContentReference
 from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.log.memory_log import MemoryStream
@@ -71,8 +71,8 @@ class ObservedLog:
         try:
             reference = ContentReference.decode(record.data)
             header = read_header(record.data if reference is None else reference.head)
-        except BadBatch:
-            return
+        except (BadBatch, UnknownFormat):
+            return  # no batch for any node
         self.ever.add(header.name)
         self.at.setdefault(header.name, len(self.headers))
         self.headers.append(header)

@@ -255,6 +255,15 @@ class DeliveryContext:
             self.position = place
             commit.position(POSITION, place)
 
+    def reached(self) -> Place | None:
+        """Store the deliverer's log position as of now, and return it."""
+        before, writing = self.position, Commit()
+        # By the last commit, perhaps the last for long, less of the log had been read back.
+        self.save_position(writing)
+        if self.position != before:
+            self.state.write(writing)
+        return self.position
+
     async def sleep(self, seconds: float) -> bool:
         """Wait for so long; return False at once when the node stops."""
         return not await set_within(seconds, self.stopping)

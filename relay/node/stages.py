@@ -128,9 +128,7 @@ class Stages:
             through=ThroughRows(
                 parts.cluster_id, state, writer, context.settlement, packer.through, now_ms
             ),
-            mark=DelivererMark(
-                state, writer, lambda: context.position, loaded.positions.get(MARKED)
-            ),
+            mark=DelivererMark(state, writer, context.reached, loaded.positions.get(MARKED)),
             links=links,
             members=members,
             window_ms=parts.window_ms,

@@ -116,7 +116,9 @@ class DelivererMark:
         position: Callable[[], Place | None],
         marked: Place | None,
     ) -> None:
-        """`position` returns the deliverer's stored position; `marked` is the mark in the state."""
+        """`position` stores the deliverer's position and returns it; `marked` is the mark in the
+        state.
+        """
         self._state = state
         self._writer = writer
         self._position = position

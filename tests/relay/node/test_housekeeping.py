@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from relay.delivery.context import POSITION
 from relay.ledger.columns import parquet_values
 from relay.ledger.rows import Event, LedgerRow, Stage, decode_row
 from relay.log.run import LogSettings
 from relay.node.housekeeping import ThroughRows
+from relay.node.start import DelivererMark
 from relay.packing.packer_record import PackedThrough
 from tests.relay.deliverer_world import NOW_MS, Life, World, entry
 from tests.relay.packer_world import PackerWorld, numbered
@@ -97,6 +99,21 @@ async def test_what_the_log_does_not_show_in_time_is_left_to_the_next_round() ->
         assert len(through_rows(life)) == 1
         await rows.write(1)
         assert [number for *_, number in through_rows(life)] == [0, 1]
+
+
+@in_virtual_time
+async def test_the_mark_of_a_quiet_site_is_where_its_log_was_read_back_to_since() -> None:
+    world = World(log_settings=LogSettings(check_every_s=3600))
+    async with world.running() as life:
+        mark = DelivererMark(life.state, life.writer, life.context.reached, None)
+        await life.settled(await life.log(world.batch([entry(1)])))
+        last = await life.log(world.batch([entry(2)]))
+        await life.settled(last)
+        await life.writer.check_now()
+        await mark.store(1)
+        kept = life.state.load().positions[POSITION]
+        assert kept.name == last
+        assert await (await life.writer.connected()).load_mark() == kept.offset
 
 
 @in_virtual_time
