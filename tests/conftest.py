@@ -45,9 +45,6 @@ LIVE_FIXTURES = {
 }
 SLOW_MARKS = ("spark", "live")
 """Tests with these take the longest, the first ones most of all."""
-MEMORY = Path("/dev/shm")
-MEMORY_BYTES = 8 * 2**30
-"""Room that the tests' files need there, with some to spare."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,23 +55,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="another RabbitMQ for live tests: a server's folder, or a chroot that has one "
         "(default: $ISTHMUS_RABBITMQ, or else the newest installed)",
     )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    # A store or a broker waits for the disk hundreds of times in a test. No test cuts the power:
-    # what is on the disk by then is asked of disks that are simulated.
-    if not config.option.basetemp and has_room(MEMORY):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-
-def has_room(folder: Path) -> bool:
-    """Return True if the tests' files have room in the folder, and programs may run there."""
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return False
-    is_large = found.f_bavail * found.f_frsize >= MEMORY_BYTES
-    return is_large and not found.f_flag & os.ST_NOEXEC
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
