@@ -15,8 +15,6 @@ from tests.waiting import until
 ROUNDS = 10
 OF_HALF_A_MINUTE = 45_000
 """Messages of all sites: the time after which links notice a freeze, too."""
-MOST_FLAGS = ANNOUNCED_AT_MOST // 2
-"""Of a flow and a takeover, at a thousand messages a second of both neighbours."""
 DIES_AT = ("turn.claimed", "turn.raised", "turn.begun", "journal.writing", "journal.written")
 FREEZES_AT = (
     *("turn.raised", "journal.writing", "journal.written"),
@@ -31,7 +29,7 @@ async def test_a_killed_node_is_replaced(two_nodes: TwoNodes) -> None:
         two_nodes.signal(runs, signal.SIGKILL)
         await two_nodes.reaches(other, "running")
         two_nodes.start(runs)
-    await two_nodes.check(MOST_FLAGS * ROUNDS)
+    await two_nodes.check(ANNOUNCED_AT_MOST * ROUNDS)
 
 
 async def test_a_node_that_ends_in_order_hands_over(two_nodes: TwoNodes) -> None:
@@ -53,7 +51,7 @@ async def test_a_frozen_node_is_replaced_and_does_no_harm_when_it_wakes(
         await two_nodes.traffic.more(count, within_s=180)
         two_nodes.signal(runs, signal.SIGCONT)
         await two_nodes.reaches(runs, "standby")
-    await two_nodes.check(MOST_FLAGS * ROUNDS)
+    await two_nodes.check(ANNOUNCED_AT_MOST * ROUNDS)
 
 
 async def test_a_node_that_dies_as_it_takes_over_is_replaced_too(
