@@ -15,6 +15,7 @@ import typer
 
 from dedup.store import StoreError
 from federation.brokers.addresses import AddressBook, AddressError
+from federation.mesh import Mesh
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
 from federation.slots import SlotMap
@@ -127,7 +128,7 @@ def recover(
             f"{site}: of {counted(len(found.gone), 'large message')} already delivered the content"
             " is gone: a further copy of such a message would not be recognised"
         )
-    _say_who_starts(file, state, site, is_shared=is_shared)
+    _say_who_starts(file, mesh, state, site)
 
 
 async def _recover_shared(lost: LostSlot, folder: Path) -> Recovered:
@@ -187,13 +188,13 @@ def _check_folder_or_exit(file: Path, folder: Path, site: str, slot: int) -> Non
         )
 
 
-def _say_who_starts(file: Path, state: Path, site: str, *, is_shared: bool) -> None:
+def _say_who_starts(file: Path, mesh: Mesh, state: Path, site: str) -> None:
     """Have the supervisor start the site's nodes, if it runs; else say who does."""
     supervisor = read_record(state)
-    if supervisor is not None and supervisor.is_alive and supervisor.has_node(site):
+    if supervisor is not None and supervisor.is_alive and supervisor.has_node(site, mesh.sites):
         supervisor.mark.send(signal.SIGHUP)
         typer.echo(f"{site}: its supervisor starts the node again")
-    elif is_shared:
+    elif mesh.sites[site].nodes is not None:
         typer.echo(f"{site}: start its nodes again: `isthmus relay --node`")
     else:
         typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")

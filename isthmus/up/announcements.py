@@ -86,11 +86,9 @@ async def until_nodes_ended(record: SupervisorRecord, mesh: Mesh, site: str, sta
     """Have the supervisor look at its file and at the sites that rest; wait until none of its
     children is a node of a site. Raises NotTakenUp.
     """
-    others = mesh.sites.keys() - {site}
 
     def has_none(record: SupervisorRecord) -> bool:
-        nodes = {child.name for child in record.children if child.kind == "node"} - others
-        return not any(name == site or name.startswith(f"{site}.") for name in nodes)
+        return not record.has_node(site, mesh.sites)
 
     record = await _taken_up(record, state)
     # A look that was under way may have planned the nodes before.

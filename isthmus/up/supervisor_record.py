@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -84,9 +85,10 @@ class SupervisorRecord:
                 return child
         return None
 
-    def has_node(self, site: str) -> bool:
-        """Return True if a node of the site is among the children."""
-        nodes = (child.name for child in self.children if child.kind == "node")
+    def has_node(self, site: str, sites: Collection[str]) -> bool:
+        """Return True if a node of the site, one of the mesh's `sites`, is among the children."""
+        nodes = {child.name for child in self.children if child.kind == "node"}
+        nodes -= set(sites) - {site}  # names of sites have dots too
         return any(name == site or name.startswith(f"{site}.") for name in nodes)
 
     def child_marks(self) -> tuple[ProcessMark, ...]:
