@@ -4,7 +4,7 @@ Each chunk has a task. A chunk goes *ahead*, behind chunks that are not settled,
 to be known of them: see `FlowDelivery._go_ahead`. All else happens in the chunk's *turn*, when all
 chunks before are settled and committed: trying again, putting aside, waiting for claims, commits.
 
-At most `ANNOUNCED_AT_MOST` messages are under way: what a crash may flag.
+A bounded number of messages is under way: what a crash may flag.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from relay.delivery.chunk import DeliveryChunk
-from relay.state.flow_state import ANNOUNCED_AT_MOST
 from relay.waiters import Signal, first_of
 
 CHUNKS_AT_MOST = 2
@@ -78,7 +77,7 @@ class ChunkTurn:
 class ChunkOrder:
     """Chunks under way of one flow. `deliver` delivers a chunk in its turn, and returns False if
     the node stops before its end; `on_over` is called when a chunk is over, `on_error` with what a
-    delivery has raised.
+    delivery has raised. `most` messages are under way at most, or one chunk.
     """
 
     def __init__(
@@ -86,12 +85,14 @@ class ChunkOrder:
         deliver: Callable[[ChunkTurn], Coroutine[Any, Any, bool]],
         on_over: Callable[[], None],
         on_error: Callable[[Exception], None],
+        most: int,
     ) -> None:
         self.is_broken = False
         """True once a chunk was given up: nothing behind it is settled."""
         self._deliver = deliver
         self._on_over = on_over
         self._on_error = on_error
+        self._most = most
         self._under_way: dict[ChunkTurn, asyncio.Task[None]] = {}
         self._messages = 0
         self._last: ChunkTurn | None = None
@@ -133,10 +134,7 @@ class ChunkOrder:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _has_room(self, chunk: DeliveryChunk) -> bool:
-        return (
-            len(self._under_way) < CHUNKS_AT_MOST
-            and self._messages + len(chunk) <= ANNOUNCED_AT_MOST
-        )
+        return len(self._under_way) < CHUNKS_AT_MOST and self._messages + len(chunk) <= self._most
 
     async def _deliver_whole(self, turn: ChunkTurn) -> None:
         try:

@@ -22,7 +22,7 @@ from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.deferred_entries import DeferredEntry
-from relay.state.flow_state import Announced, FlowState
+from relay.state.flow_state import ANNOUNCED_AT_MOST, Announced, FlowState
 from relay.state.node_state import Commit, NodeState
 from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal, first_of, set_within
@@ -85,6 +85,9 @@ class DeliverySettings:
     """Time without an answer (a leaderless queue) after which a publish counts as unknown."""
     parked_poll_s: float = 2.0
     """Interval at which a flow checks for its missing exchange."""
+    announced_at_most: int = ANNOUNCED_AT_MOST
+    """Most messages of a flow that are announced and not settled, at least a chunk's: what a crash
+    may flag."""
 
 
 class GapBook(Protocol):

@@ -74,7 +74,9 @@ class FlowDelivery:
         )
         self._redelivery = Redelivery(flow, context, self.deferred, self.queue.met_gap)
         self._on_error = on_error
-        self._order = ChunkOrder(self._deliver_in_turn, self._rest, on_error)
+        self._order = ChunkOrder(
+            self._deliver_in_turn, self._rest, on_error, context.settings.announced_at_most
+        )
         self._is_busy = False
         """True while jobs are at hand that are in no chunk yet."""
 

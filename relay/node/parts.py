@@ -50,6 +50,7 @@ from relay.packing.egress import Egress
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
 from relay.packing.packer_settings import PackedExchange, PackerSettings, packed_exchanges
+from relay.state.flow_state import ANNOUNCED_AT_MOST, ANNOUNCED_BY_NODES
 from relay.state.node_state import STATE, Loaded, NodeState
 from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal
@@ -254,6 +255,7 @@ class NodeParts:
         )
         barrier = Barrier(given.state.store, self.window_ms, meta_table=STATE)
         position = given.loaded.positions.get(POSITION)
+        own = self.mesh.sites[self.site]
         context = DeliveryContext(
             settings=DeliverySettings(
                 site=self.site,
@@ -261,6 +263,7 @@ class NodeParts:
                 user=self.user,
                 dead_letter_queue=names.dead_letters,
                 quarantine_queue=names.quarantine,
+                announced_at_most=ANNOUNCED_BY_NODES if own.nodes else ANNOUNCED_AT_MOST,
             ),
             mesh=self.delivered_mesh(),
             log=given.writer,

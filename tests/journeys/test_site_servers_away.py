@@ -15,7 +15,7 @@ import pytest
 from isthmus.cluster_parts.cassandra_nodes import CassandraNodes
 from isthmus.cluster_parts.server_group import Server
 from isthmus.cluster_parts.zookeeper_nodes import ZookeeperNodes
-from relay.state.flow_state import ANNOUNCED_AT_MOST
+from relay.state.flow_state import ANNOUNCED_BY_NODES
 from tests.journeys.conftest import LoadFactory, MeshFactory, hub_of_two_nodes
 from tests.journeys.several_nodes import SiteServers, TwoNodes
 from tests.processes import frozen
@@ -76,7 +76,7 @@ async def test_without_a_quorum_of_cassandra_nothing_is_announced_and_all_comes_
         before = two_nodes.arrived
         await two_nodes.traffic.more(MANY)
         # What was announced before, of each of the flows of both neighbours.
-        assert two_nodes.arrived <= before + 2 * ANNOUNCED_AT_MOST
+        assert two_nodes.arrived <= before + 2 * ANNOUNCED_BY_NODES
         (slot,) = (await two_nodes.nodes())[runs]["held"]
         assert slot["waiting_bytes"] < 64 * 2**20
     await two_nodes.until_nodes(
@@ -147,5 +147,5 @@ async def test_a_clock_of_cassandra_that_is_an_hour_wrong_changes_nothing(
             await two_nodes.reaches(other, "running")
             two_nodes.start(runs)
         await two_nodes.more_arrives(MANY // 2)
-        await two_nodes.check(3 * ANNOUNCED_AT_MOST)
+        await two_nodes.check(3 * ANNOUNCED_BY_NODES)
         await two_nodes.mesh.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay import crash_points
-from relay.state.flow_state import ANNOUNCED_AT_MOST
+from relay.state.flow_state import ANNOUNCED_BY_NODES
 from tests.journeys.several_nodes import NODES, SITE, TwoNodes
 from tests.waiting import until
 
@@ -29,7 +29,7 @@ async def test_a_killed_node_is_replaced(two_nodes: TwoNodes) -> None:
         two_nodes.signal(runs, signal.SIGKILL)
         await two_nodes.reaches(other, "running")
         two_nodes.start(runs)
-    await two_nodes.check(ANNOUNCED_AT_MOST * ROUNDS)
+    await two_nodes.check(ANNOUNCED_BY_NODES * ROUNDS)
 
 
 async def test_a_node_that_ends_in_order_hands_over(two_nodes: TwoNodes) -> None:
@@ -51,7 +51,7 @@ async def test_a_frozen_node_is_replaced_and_does_no_harm_when_it_wakes(
         await two_nodes.traffic.more(count, within_s=180)
         two_nodes.signal(runs, signal.SIGCONT)
         await two_nodes.reaches(runs, "standby")
-    await two_nodes.check(ANNOUNCED_AT_MOST * ROUNDS)
+    await two_nodes.check(ANNOUNCED_BY_NODES * ROUNDS)
 
 
 async def test_a_node_that_dies_as_it_takes_over_is_replaced_too(
@@ -68,7 +68,7 @@ async def test_a_node_that_dies_as_it_takes_over_is_replaced_too(
         for node in NODES:
             two_nodes.start(node)
     await two_nodes.running()
-    await two_nodes.check(ANNOUNCED_AT_MOST * 2 * len(DIES_AT))
+    await two_nodes.check(ANNOUNCED_BY_NODES * 2 * len(DIES_AT))
 
 
 async def test_a_node_that_freezes_there_is_refused_when_it_wakes(
@@ -90,4 +90,4 @@ async def test_a_node_that_freezes_there_is_refused_when_it_wakes(
         await two_nodes.reaches(other, "standby")
         refused[other] += 1
         await two_nodes.is_refused(other, refused[other])
-    await two_nodes.check(ANNOUNCED_AT_MOST * 2 * len(FREEZES_AT))
+    await two_nodes.check(ANNOUNCED_BY_NODES * 2 * len(FREEZES_AT))

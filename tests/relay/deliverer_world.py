@@ -40,6 +40,7 @@ from relay.log.memory_log import MemoryStream
 from relay.log.run import LogEvents, LogSettings
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
+from relay.state.flow_state import ANNOUNCED_AT_MOST
 from relay.state.node_state import STATE, TABLES, NodeState
 from relay.tracing.batch_trace import BatchTrace
 from relay.waiters import Signal
@@ -87,6 +88,7 @@ class World:
     now_ms: int = NOW_MS
     log_settings: LogSettings = field(default_factory=LogSettings)
     make_exchange: Callable[[MemoryBroker], MemoryExchange] = MemoryExchange
+    announced_at_most: int = ANNOUNCED_AT_MOST
     sequences: dict[Series, int] = field(default_factory=dict)
     whole: dict[bytes, int] = field(default_factory=dict)
     exchanges: list[MemoryExchange] = field(default_factory=list)
@@ -185,7 +187,10 @@ class Life:
         connection = DeliveryConnection(connect, self.stopping, lambda: 0.0, settle_s=0.0)
         position = loaded.positions.get(POSITION)
         self.context = DeliveryContext(
-            settings=DeliverySettings("tokyo", "tokyo", "relay", "dead", "quarantine", 1.0, 0.01),
+            settings=DeliverySettings(
+                *("tokyo", "tokyo", "relay", "dead", "quarantine", 1.0, 0.01),
+                announced_at_most=world.announced_at_most,
+            ),
             mesh=world.mesh,
             log=self.writer,
             state=self.state,

@@ -11,7 +11,7 @@ from relay.delivery.chunk_builder import CHUNK_BYTES
 from relay.delivery.chunk_order import CHUNKS_AT_MOST
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import OUTCOME_MASK, Outcome
-from relay.state.flow_state import ANNOUNCED_AT_MOST
+from relay.state.flow_state import ANNOUNCED_AT_MOST, ANNOUNCED_BY_NODES
 from tests.relay.deliverer_world import Life, World, entry
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -65,22 +65,24 @@ async def test_no_more_chunks_than_allowed_are_ahead_of_their_answers() -> None:
     assert held.world.delivered() == bodies(*range(100))
 
 
+@pytest.mark.parametrize("bound", [ANNOUNCED_AT_MOST, ANNOUNCED_BY_NODES])
 @in_virtual_time
-async def test_no_more_messages_than_a_crash_may_flag_are_announced() -> None:
+async def test_no_more_messages_than_a_crash_may_flag_are_announced(bound: int) -> None:
     held = HeldAnswers()
+    held.world.announced_at_most = bound
     async with held.world.running() as life:
         most = 0
-        for first in range(0, 4 * ANNOUNCED_AT_MOST, 200):
-            await life.log(held.world.batch([entry(n) for n in range(first, first + 200)]))
+        for first in range(0, 4 * bound, 100):
+            await life.log(held.world.batch([entry(n) for n in range(first, first + 100)]))
         for _ in range(1000):
             flows = life.context.flows.values()
             most = max(most, sum(state.announced for state in flows))
             if held.waiting:
                 held.waiting.pop(0).set_result(None)
-            if len(held.world.delivered()) >= 4 * ANNOUNCED_AT_MOST and not held.waiting:
+            if len(held.world.delivered()) >= 4 * bound and not held.waiting:
                 break
             await let_pass(0.001)
-        assert 200 < most <= ANNOUNCED_AT_MOST
+        assert bound // 2 < most <= bound
         held.answer_all_from_now_on()
 
 
