@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 
 class Waiters:
@@ -91,3 +92,18 @@ async def first_of(*signals: Signal, waiter: asyncio.Future[None] | None = None)
     finally:
         for signal in signals:
             signal._waiters.discard(waiter)
+
+
+async def until_first_ends(*works: asyncio.Task[Any]) -> None:
+    """Wait until the first of the tasks ends, and end the others. Raises what the first one did.
+
+    Unlike a TaskGroup, of an end from outside and a failure within this forgets neither.
+    """
+    try:
+        done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        for work in done:
+            work.result()
+    finally:
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)

@@ -30,6 +30,7 @@ from relay.cluster.site_entries import ClusterMember, SiteEntries
 from relay.cluster.slot_load import SlotLoad
 from relay.node.machine import GivingRefused
 from relay.retry import Backoff
+from relay.waiters import until_first_ends
 
 log = logging.getLogger(__name__)
 
@@ -341,20 +342,12 @@ class SlotTurns:
         """
         self._load = SlotLoad()
         keeper = SnapshotKeeper(self._journal, store.copy, owner.epoch, self._snapshots, self.retry)
-        works = {
+        await until_first_ends(
             asyncio.create_task(store.until_failed()),
             asyncio.create_task(self._keep_entry(owner)),
             asyncio.create_task(self._give_in_time(give_up, handled)),
             asyncio.create_task(keeper.run()),
-        }
-        try:
-            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            for work in done:
-                work.result()
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
+        )
 
     async def _keep_entry(self, owner: Owner) -> None:
         while True:

@@ -38,6 +38,7 @@ from relay.log.run import Appended, LogRun
 from relay.log.site_log import LogRefused, SiteLogError
 from relay.log.writer import LogWriter
 from relay.retry import Backoff
+from relay.waiters import until_first_ends
 
 log = logging.getLogger(__name__)
 
@@ -165,19 +166,12 @@ class GroupTask:
         reader = parts.writer.reader(start, name="multicast group")
         reader.wish = Wish(parts.sites, self._is_own)
         self.reason = ""
-        # No TaskGroup: of an end from outside and a failure within, it would forget the end.
-        both = [
-            asyncio.create_task(self._publish(reader, member)),
-            asyncio.create_task(self._tick(carrier, sealer, member)),
-        ]
         try:
-            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            await until_first_ends(
+                asyncio.create_task(self._publish(reader, member)),
+                asyncio.create_task(self._tick(carrier, sealer, member)),
+            )
         finally:
-            for one in both:
-                one.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
             await reader.close()
 
     # -- sending -----------------------------------------------------------------------------

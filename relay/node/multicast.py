@@ -27,6 +27,7 @@ from relay.log.writer import LogWriter
 from relay.node.group_report import group_report
 from relay.node.parts import NodeParts
 from relay.state.node_state import Commit, NodeState
+from relay.waiters import until_first_ends
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +90,10 @@ class SiteGroup:
         """Be a member for as long as the mesh file says so; go on for ever."""
         while True:
             self._changed.clear()
-            membership = asyncio.create_task(self._be_member(), name=f"{self._parts.site}: group")
-            changed = asyncio.create_task(self._changed.wait())
-            try:
-                await asyncio.wait({membership, changed}, return_when=asyncio.FIRST_COMPLETED)
-                if membership.done():
-                    membership.result()
-            finally:
-                membership.cancel()
-                changed.cancel()
-                await asyncio.gather(membership, changed, return_exceptions=True)
+            await until_first_ends(
+                asyncio.create_task(self._be_member(), name=f"{self._parts.site}: group"),
+                asyncio.create_task(self._changed.wait()),
+            )
 
     async def _be_member(self) -> None:
         parts, self._task = self._parts, None
