@@ -84,6 +84,14 @@ class SyncPlace:
         self._elsewhere = max(0, self._elsewhere - 1)
 
 
+_HOLDS_ANYTHING = (
+    "rocksdb.num-entries-active-mem-table",
+    "rocksdb.num-entries-imm-mem-tables",
+    "rocksdb.live-sst-files-size",
+)
+"""Properties of a table that are all 0 if nothing was ever written: no rows, and no deletions."""
+
+
 class RocksdbStore:
     """`Store` in a folder. `point_tables` are read by single keys and get filters."""
 
@@ -300,6 +308,8 @@ class RocksdbStore:
     def clear_table(self, table: str) -> None:
         self._check()
         try:
+            if not any(self._tables[table].property_int_value(what) for what in _HOLDS_ANYTHING):
+                return  # dropping and making a table takes milliseconds, and copies clear many
             # Files go at once and whole; a killed process finds the table missing or empty,
             # and opening makes a missing one.
             self._handles.pop(table)

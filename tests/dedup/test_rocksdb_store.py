@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,3 +238,25 @@ async def test_a_big_table_is_cleared_at_once_and_its_files_go(tmp_path: Path) -
     store.close()
     RocksdbStore(tmp_path / "state", ["t", "u"]).close()
     assert on_disk() < held / 10
+
+
+async def test_a_cleared_table_stays_empty_though_its_deletions_never_reached_the_disk(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "state"
+    store = RocksdbStore(folder, ["t"])
+    await store.write_synced(put(b"x"))
+    store.close()
+    store = RocksdbStore(folder, ["t"])
+    deletion = Changes()
+    deletion.delete("t", b"x")
+    store.write(deletion)
+    assert list(store.scan("t")) == []
+    store.clear_table("t")
+    shutil.copytree(folder, tmp_path / "left")
+    store.close()
+    for log in (tmp_path / "left").glob("*.log"):
+        log.write_bytes(b"")
+    after_power_cut = RocksdbStore(tmp_path / "left", ["t"])
+    assert list(after_power_cut.scan("t")) == []
+    after_power_cut.close()
