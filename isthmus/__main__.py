@@ -1,6 +1,6 @@
 """Entry point of `python -m isthmus`."""
 
-from isthmus.cli import main
+from isthmus.command_line import main
 
 if __name__ == "__main__":
     main()

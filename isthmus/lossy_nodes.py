@@ -21,7 +21,7 @@ from typing import Any
 from dedup.identity import scope_prefix
 from dedup.keys import place_prefix, places_of
 from federation.mesh import IdentityScope
-from isthmus import cli
+from isthmus import command_line
 from isthmus.demo import LOSS_HEADER, LOSSY_NODES, Loss
 from isthmus.up import mesh_children
 from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
@@ -126,7 +126,7 @@ def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Ent
 def main() -> None:
     SiteNode.parts_type = LossyParts
     mesh_children.PROGRAM = LOSSY_NODES
-    cli.main()
+    command_line.main()
 
 
 if __name__ == "__main__":

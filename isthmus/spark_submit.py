@@ -21,7 +21,7 @@ def main() -> None:
     # spark-submit puts this folder first; its modules must not shadow others.
     here = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
-    from isthmus.cli import main as isthmus
+    from isthmus.command_line import main as isthmus
 
     sys.argv[:] = ["isthmus", "audit", *sys.argv[1:]]
     isthmus()

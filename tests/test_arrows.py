@@ -104,6 +104,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "isthmus": (
         "__main__ | in_turn | lossy_nodes | spark_submit",
         "cli",
+        "command_line",
         "commands",
         "hold_orders | doctor | bench | demo | reslot_sites | page",
         "status | outage | repair",

@@ -35,7 +35,8 @@ ANNOUNCED_AT_MOST = 2 * MAX_ENTRIES
 """Most messages of a flow that are announced and not settled: two full batches, of which one is
 being confirmed."""
 ANNOUNCED_BY_NODES = MAX_ENTRIES
-"""The same at a site of several nodes, where a takeover is no accident: every upgrade has some."""
+"""Most messages of a flow that are announced and not settled at a site of several nodes, where
+takeovers are usual: each upgrade has some."""
 
 
 class FlowMisuse(Exception):
