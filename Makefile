@@ -10,8 +10,8 @@ CHROOT_4.0 := .rabbitmq/4
 CHROOT_4.3 := .rabbitmq/4.3
 BROKER = $(filter-out 3.10,$(or $(CHROOT_$(RABBITMQ)),$(RABBITMQ)))
 PYTHON_TOOL := .venv/bin/python -m
-# Two, since most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
-WORKERS ?= 2
+# One more than the two cores of a small machine: most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
+WORKERS ?= 3
 PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
 # As tests/conftest.py has it, instead of files with the most tests first: those last the shortest.
 IN_ORDER := --no-loadscope-reorder
@@ -23,7 +23,7 @@ help:
 	@echo "make test       formatting, types and all tests but those below"
 	@echo "make test-slow  more of the tests with brokers: kills under load, changes, repairs; ten minutes"
 	@echo "make test-long  the tests that take minutes, one after the other"
-	@echo "make test-audit the tests of the audit, with Spark, but those in make test and make test-long"
+	@echo "make test-audit the tests of the audit, with Spark, but those in make test-long"
 	@echo "make test-core  the tests of the native core, in Rust, and its lints"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
@@ -41,7 +41,7 @@ help:
 	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test, test-slow and test-long with RABBITMQ=4.0, 4.3 or DIR: the tests with brokers that a release may change, on that one"
-	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
+	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, three unless told; 0: in one, as test-long"
 
 setup:
 	@scripts/setup.sh
@@ -63,7 +63,7 @@ test: setup-audit client-tools chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "$(ON_RELEASE)"
 else
 test: setup-audit test-tools client-tools check
-	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
+	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and not spark"
 endif
 
 # What nothing but tests runs: Prometheus and promtool, systemd's judgement of its units, and a browser
@@ -77,7 +77,7 @@ test-tools: setup
 client-tools: setup-audit
 	@scripts/setup-client-tools.sh
 
-test-slow: setup-audit client-tools chroot cluster-parts network-tools
+test-slow: setup-audit test-tools client-tools chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
 # What a site of several nodes runs on.
@@ -109,7 +109,7 @@ ifndef RABBITMQ
 endif
 
 test-audit: setup-audit
-	$(PYTEST) $(PARALLEL) -m "spark and not slow and not long and not million"
+	$(PYTEST) $(PARALLEL) -m "spark and not slow and not long"
 
 # Apart from the built core: a test binary has no interpreter to link with.
 test-core: setup

@@ -158,6 +158,7 @@ async def test_a_shop_s_messages_cross_the_links_to_that_shop_alone_in_order_ove
     assert sum(row["count"] for row in packed) == 500, "what no site wants is in the ledger"
 
 
+@pytest.mark.slow
 async def test_of_twelve_shops_one_gets_its_message_over_its_own_link(
     live_mesh: MeshFactory,
 ) -> None:

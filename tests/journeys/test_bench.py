@@ -141,6 +141,7 @@ async def test_queues_of_others_get_nothing_unless_told_to(mesh: LiveMesh) -> No
     await until(lambda: len(mesh.sinks["tokyo"].arrived) == sent, "the other has them too", 30)
 
 
+@pytest.mark.slow
 async def test_what_a_paused_site_does_not_deliver_is_missing(mesh: LiveMesh) -> None:
     assert (await isthmus(mesh, "pause", "--site", "tokyo"))[0] == 0
     try:
@@ -223,6 +224,7 @@ async def test_one_that_loses_its_queue_is_no_measurement(mesh: LiveMesh) -> Non
     assert told["pairs"][0]["delivered"] > 0
 
 
+@pytest.mark.slow
 async def test_one_that_loses_its_publisher_is_no_measurement(mesh: LiveMesh) -> None:
     words = ("--from", "paris", "--rate", "100", "--duration", "1h", "--wait", "1h")
     process = await begun(mesh, "--exchange", "broken", *words)

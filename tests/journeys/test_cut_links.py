@@ -23,7 +23,10 @@ MOST_GROWTH_MB, MOST_MB = 50.0, 150.0
 # connections up, which are alive again after that.
 @pytest.mark.parametrize(
     ("cut_s", "per_second", "forget"),
-    [(5, 300, True), pytest.param(60, 2000, False, marks=pytest.mark.long)],
+    [
+        pytest.param(5, 300, True, marks=pytest.mark.slow),
+        pytest.param(60, 2000, False, marks=pytest.mark.long),
+    ],
     ids=["for seconds", "for a minute"],
 )
 async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(

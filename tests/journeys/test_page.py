@@ -28,6 +28,7 @@ MESH = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.any_release
 async def test_a_link_that_is_cut_is_shown_in_a_browser_within_fifteen_seconds(
     live_mesh: MeshFactory,

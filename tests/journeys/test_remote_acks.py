@@ -13,6 +13,7 @@ from tests.waiting import until
 COUNT = 600
 
 
+@pytest.mark.slow
 async def test_what_one_log_has_stays_in_egress_and_is_packed_once_whatever_is_killed(
     live_mesh: MeshFactory,
 ) -> None:

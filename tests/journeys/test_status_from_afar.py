@@ -21,6 +21,7 @@ SITES = ("paris", "tokyo", "sydney")
 SAID_WITHIN_S = 15.0
 
 
+@pytest.mark.slow
 async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     live_mesh: MeshFactory, tmp_path: Path
 ) -> None:

@@ -56,7 +56,9 @@ async def mesh(
     return mesh
 
 
-@pytest.mark.parametrize("mesh", ["password", "external"], indirect=True)
+@pytest.mark.parametrize(
+    "mesh", ["password", pytest.param("external", marks=pytest.mark.slow)], indirect=True
+)
 async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
     broker: TlsBroker, mesh: LiveMesh, tmp_path: Path
 ) -> None:
@@ -88,6 +90,7 @@ async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
         await broker.trusts(broker.clients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["external"], indirect=True)
 async def test_a_measurement_connects_as_the_mesh_file_says(mesh: LiveMesh) -> None:
     words = ("--rate", "50", "--duration", "500ms")

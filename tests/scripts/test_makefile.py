@@ -36,12 +36,12 @@ def commands_of(*words: str) -> list[str]:
     [
         (
             "test",
-            "--numprocesses=2 --dist=loadfile --no-loadscope-reorder"
+            "--numprocesses=3 --dist=loadfile --no-loadscope-reorder"
             ' -m "live and not any_release and not slow and not long and not scale and not spark"',
         ),
         (
             "test-slow",
-            '--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
+            '--numprocesses=3 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
         ),
         ("test-long", '-m "long or any_release"'),
     ],
@@ -62,8 +62,8 @@ def test_all_tests_but_the_slow_and_long_ones_run_after_the_checks() -> None:
         "ruff check",
         "ruff format --check --quiet",
         "mypy",
-        "pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder"
-        ' -m "not slow and not long and not scale and (not spark or million)"',
+        "pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder"
+        ' -m "not slow and not long and not scale and not spark"',
     ]
 
 

@@ -10,7 +10,7 @@ from spark_audit.generate.generator import generate_ledgers
 from tests.spark_audit.conftest import DAY, AuditOf
 from tests.spark_audit.test_planted_faults import FINDING_KINDS, check
 
-pytestmark = [pytest.mark.spark, pytest.mark.million]
+pytestmark = pytest.mark.spark
 
 
 def test_a_million_messages_with_all_faults(tmp_path: Path, audit_of: AuditOf) -> None:

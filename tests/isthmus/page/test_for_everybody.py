@@ -68,7 +68,9 @@ async def see_all(shown: Tab, view: str) -> None:
         )
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), pytest.param("dark", 400, marks=pytest.mark.slow)]
+)
 async def test_no_view_has_a_fault_for_anybody(
     browser: Any, world: PageWorld, scheme: str, width: int
 ) -> None:
@@ -122,6 +124,7 @@ async def test_a_row_that_changes_keeps_the_focus(browser: Any, world: PageWorld
         assert focused == "paris → tokyo"
 
 
+@pytest.mark.slow
 async def test_a_mesh_of_five_hundred_sites_is_quick_and_folded(
     browser: Any, tmp_path: Path
 ) -> None:

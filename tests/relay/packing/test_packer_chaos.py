@@ -14,7 +14,13 @@ from tests.relay.packer_world import PackerWorld, Process, numbered
 from tests.virtual_time import in_virtual_time
 
 
-@pytest.mark.parametrize(("seed", "narrowed"), [(seed, seed >= 9) for seed in range(16)])
+@pytest.mark.parametrize(
+    ("seed", "narrowed"),
+    [
+        pytest.param(seed, seed >= 9, marks=pytest.mark.slow if seed % 2 else ())
+        for seed in range(16)
+    ],
+)
 @pytest.mark.parametrize("alike", [False, True], ids=["different", "alike"])
 @pytest.mark.parametrize("returns", Returns)
 @in_virtual_time
