@@ -65,6 +65,9 @@ class ProxiedConnection:
         await passable.wait()
         try:
             await asyncio.get_running_loop().create_connection(lambda: self.target, *address)
+        except asyncio.CancelledError:
+            self.target.given_up()
+            raise
         except OSError:
             self.reset()
             return False

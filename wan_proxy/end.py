@@ -90,18 +90,26 @@ class End(asyncio.BufferedProtocol):
         """Send RST at once."""
         if self._transport is None:
             return
-        if not self._transport.is_closing():
-            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        if not self._transport.is_closing() and (own := self._socket()) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         self._transport.abort()
+
+    def given_up(self) -> None:
+        """Note that the connect was cancelled, perhaps as it succeeded."""
+        # uvloop closes such a socket then, and tells nobody.
+        if self.is_open and self._socket() is None:
+            self.connection_lost(None)
 
     def limit_receive_buffer(self, size_bytes: int) -> None:
         """Limit the bytes that the kernel receives ahead of the proxy."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+        if self._transport is None or self._transport.is_closing():
+            return
+        if (own := self._socket()) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 
-    def _socket(self) -> socket.socket:
+    def _socket(self) -> socket.socket | None:
         assert self._transport is not None
-        return cast(socket.socket, self._transport.get_extra_info("socket"))
+        return cast(socket.socket | None, self._transport.get_extra_info("socket"))
 
     # --- callbacks of the event loop
 

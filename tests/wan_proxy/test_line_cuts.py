@@ -6,6 +6,7 @@ import pytest
 
 from tests.wan_proxy.endpoints import Connect, Target, eventually, linked, open_line
 from wan_proxy import LineCondition, WanProxy
+from wan_proxy.end import End
 
 
 async def test_nothing_passes_during_a_cut_and_all_of_it_afterwards(
@@ -119,4 +120,28 @@ async def test_a_forgetting_cut_swallows_bytes_and_resets_when_healed(
     await eventually(lambda: client.end == "RST", "RST at the client")
     await eventually(lambda: accepted.end == "RST", "RST at the target")
     await eventually(lambda: late.end == "RST", "RST at the one that came meanwhile")
+    await linked(line, target, connect)
+
+
+async def test_a_connection_that_is_forgotten_as_it_is_made_ends_with_the_cut(
+    proxy: WanProxy, target: Target, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await open_line(proxy, target)
+    begun = End.connection_made
+    made = 0
+
+    def forgotten(end: End, transport: asyncio.BaseTransport) -> None:
+        nonlocal made
+        made += 1
+        begun(end, transport)
+        if made == 2:  # the first is the client's
+            line.cut(forget=True)
+
+    monkeypatch.setattr(End, "connection_made", forgotten)
+    client = await connect(line.port)
+    await eventually(lambda: made == 2, "the target is reached")
+    await asyncio.sleep(0)
+    line.heal()
+    await eventually(lambda: client.end == "RST", "RST at the client")
+    await eventually(lambda: line.statistics().open == 0, "nothing is open")
     await linked(line, target, connect)
