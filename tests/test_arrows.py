@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import functools
 from pathlib import Path
 
 import networkx as nx
@@ -148,15 +148,18 @@ ONLY_IMPORTERS = {
 """A vendor's library behind a seam has one importer."""
 
 
-def modules_of(file: Path) -> Iterator[str]:
+@functools.cache
+def modules_of(file: Path) -> tuple[str, ...]:
     """Every module that a file imports, wherever in it."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{file}: a relative import"
             assert node.module is not None
-            yield node.module
+            found.append(node.module)
+    return tuple(found)
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -187,6 +190,7 @@ def test_every_package_has_its_arrows_here() -> None:
     assert packages - {"tests", "benchmarks", "examples"} == set(MAY_IMPORT)
 
 
+@functools.cache
 def every_module() -> dict[str, Path]:
     """Files of all packages by the module's dotted name."""
     found = {}
@@ -197,9 +201,10 @@ def every_module() -> dict[str, Path]:
     return found
 
 
-def imports(module: str, modules: Mapping[str, Path]) -> set[str]:
+@functools.cache
+def imports(module: str) -> set[str]:
     """Modules of ours that this one imports: of `from a import b` a module b, else a."""
-    found = set()
+    modules, found = every_module(), set()
     for node in ast.walk(ast.parse(modules[module].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -221,7 +226,7 @@ def test_a_folder_imports_only_what_stands_on_the_floors_below_it(package: str) 
         if not module.startswith(prefix):
             continue
         folder = module.removeprefix(prefix).split(".")[0]
-        for other in imports(module, modules):
+        for other in imports(module):
             within = other.startswith(prefix)
             there = other.removeprefix(prefix).split(".")[0] if within else folder
             if there != folder and height[there] >= height[folder]:
@@ -240,6 +245,6 @@ def test_every_folder_has_its_floor(package: str) -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     modules = every_module()
-    graph = nx.DiGraph((one, other) for one in modules for other in imports(one, modules))
+    graph = nx.DiGraph((one, other) for one in modules for other in imports(one))
     circles = {frozenset(some) for some in nx.strongly_connected_components(graph) if len(some) > 1}
     assert circles == CIRCLES
