@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
 from federation.brokers.addresses import AddressBook
 from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import ItemOutcome
@@ -71,6 +73,7 @@ async def test_apply_works_over_the_nodes_that_answer_and_names_the_others(
     assert "start that node" in silent.mend
 
 
+@pytest.mark.slow
 async def test_apply_declares_nothing_where_the_addresses_are_two_clusters(
     vhost: Vhost, vhost_factory: VhostFactory, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ async def check_metrics(address: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b""), address
 
 
+@pytest.mark.slow
 async def test_scrapes_are_well_formed_and_every_expression_of_boards_and_alerts_is_answered(
     live_mesh: MeshFactory, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ async def test_a_measurement_connects_as_the_mesh_file_says(mesh: LiveMesh) -> N
     assert code == 0, said
 
 
-@pytest.mark.parametrize("who", ["the broker's", "ours"])
+@pytest.mark.parametrize("who", [pytest.param("the broker's", marks=pytest.mark.slow), "ours"])
 async def test_a_certificate_that_is_refused_stops_the_mesh_until_it_is_renewed(
     broker: TlsBroker, mesh: LiveMesh, tmp_path: Path, who: str
 ) -> None:

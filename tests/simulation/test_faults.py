@@ -65,6 +65,7 @@ def test_what_lands_beside_a_successor_s_appends_comes_in_order_nevertheless() -
     assert run(Scenario(6, load=Load(150, 20.0), trouble=trouble)).broken == ""
 
 
+@pytest.mark.slow
 def test_queues_that_fill_and_are_slow_leave_no_flow_behind_for_good() -> None:
     load, trouble = Load(150, 6.0, big_one_in=3), Trouble(("slow", "full"), 0.3)
     assert run(Scenario(1, "complete", 3, load, trouble, exchanges=4)).broken == ""
