@@ -10,9 +10,12 @@ CHROOT_4.0 := .rabbitmq/4
 CHROOT_4.3 := .rabbitmq/4.3
 BROKER = $(filter-out 3.10,$(or $(CHROOT_$(RABBITMQ)),$(RABBITMQ)))
 PYTHON_TOOL := .venv/bin/python -m
-# One more than the two cores of a small machine: most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
+# One more than a small machine has cores, since most of a journey is waiting. Files stay whole: their
+# tests share brokers and meshes.
 WORKERS ?= 3
 PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
+# What a run of the tests has compiled is there for the next one.
+unexport PYTHONDONTWRITEBYTECODE
 # As tests/conftest.py has it, instead of files with the most tests first: those last the shortest.
 IN_ORDER := --no-loadscope-reorder
 ON_RELEASE := live and not any_release and not slow and not long and not scale and not spark

@@ -89,6 +89,7 @@ async def test_apply_declares_nothing_where_the_addresses_are_two_clusters(
     assert all(one["exclusive"] for one in await vhost.api("GET", "/queues/{vhost}"))
 
 
+@pytest.mark.slow
 async def test_apply_does_not_take_the_management_of_another_cluster(
     vhost: Vhost, vhost_factory: VhostFactory, tmp_path: Path
 ) -> None:

@@ -212,6 +212,7 @@ async def test_the_probe_leaves_nothing_behind(paris: Site) -> None:
         assert not [one["name"] for one in found if ".probe." in one["name"]]
 
 
+@pytest.mark.slow
 async def test_a_broker_without_the_plugin_gets_partitions_or_is_told_to_enable_it(
     local_broker_factory: LocalBrokerFactory, tmp_path: Path
 ) -> None:

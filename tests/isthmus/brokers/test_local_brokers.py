@@ -213,6 +213,7 @@ async def test_a_broker_dies_with_the_process_that_started_it(
     await eventually(lambda: not any(each.is_alive for each in left), "all processes gone")
 
 
+@pytest.mark.slow
 async def test_a_broker_that_outlived_its_owner_is_replaced_by_the_next(
     rabbitmq: RabbitMQInstallation, tmp_path: Path
 ):
