@@ -157,7 +157,6 @@ async def test_every_planted_fault_is_found_and_its_mend_told(mesh: LiveMesh) ->
     assert all(one.mend for one in findings)
 
 
-@pytest.mark.slow
 async def test_the_command_tells_the_same_and_ends_with_1(mesh: LiveMesh) -> None:
     code, said = await isthmus(mesh, "doctor", "--site", "rome", "--site", "paris")
     assert code == 1
