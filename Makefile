@@ -13,7 +13,7 @@ PYTHON_TOOL := .venv/bin/python -m
 # One more than a small machine has cores, since most of a journey is waiting. Files stay whole: their
 # tests share brokers and meshes.
 WORKERS ?= 3
-PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
+PARALLEL = --numprocesses=$(WORKERS) --dist=loadfile
 # What a run of the tests has compiled is there for the next one.
 unexport PYTHONDONTWRITEBYTECODE
 # As tests/conftest.py has it, instead of files with the most tests first: those last the shortest.
@@ -44,7 +44,7 @@ help:
 	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test, test-slow and test-long with RABBITMQ=4.0, 4.3 or DIR: the tests with brokers that a release may change, on that one"
-	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, three unless told; 0: in one, as test-long"
+	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, three (test-slow: two) unless told; 0: in one, as test-long"
 
 setup:
 	@scripts/setup.sh
@@ -80,6 +80,8 @@ test-tools: setup
 client-tools: setup-audit
 	@scripts/setup-client-tools.sh
 
+# Its journeys load a machine by themselves.
+test-slow: WORKERS = 2
 test-slow: setup-audit test-tools client-tools chroot cluster-parts network-tools
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 

@@ -41,7 +41,7 @@ def commands_of(*words: str) -> list[str]:
         ),
         (
             "test-slow",
-            '--numprocesses=3 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
+            '--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
         ),
         ("test-long", '-m "long or any_release"'),
     ],
