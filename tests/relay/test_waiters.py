@@ -10,36 +10,43 @@ from relay.waiters import until_first_ends
 from tests.virtual_time import in_virtual_time
 
 
-async def fail(after_s: float) -> None:
-    await asyncio.sleep(after_s)
-    raise ValueError(f"failed after {after_s} s")
+async def waits(begun: asyncio.Event) -> None:
+    begun.set()
+    await asyncio.Event().wait()
+
+
+async def fails() -> None:
+    raise ValueError("this work failed")
 
 
 @in_virtual_time
 async def test_the_first_end_ends_the_others() -> None:
-    first, other = asyncio.create_task(asyncio.sleep(1)), asyncio.create_task(fail(2))
-    await until_first_ends(first, other)
+    begun = asyncio.Event()
+    other = asyncio.create_task(waits(begun))
+    await until_first_ends(asyncio.create_task(begun.wait()), other)
     assert other.cancelled()
 
 
 @in_virtual_time
 async def test_a_failure_is_raised_once_the_others_have_ended() -> None:
-    other = asyncio.create_task(asyncio.sleep(9))
-    with pytest.raises(ValueError, match="after 1 s"):
-        await until_first_ends(asyncio.create_task(fail(1)), other)
+    other = asyncio.create_task(waits(asyncio.Event()))
+    with pytest.raises(ValueError, match="this work failed"):
+        await until_first_ends(asyncio.create_task(fails()), other)
     assert other.cancelled()
 
 
 @in_virtual_time
 async def test_an_end_from_outside_is_kept_though_a_work_fails_as_it_ends() -> None:
+    begun = asyncio.Event()
+
     async def fails_as_it_ends() -> None:
         try:
-            await asyncio.Event().wait()
+            await waits(begun)
         finally:
             raise ValueError
 
     waiting = asyncio.create_task(until_first_ends(asyncio.create_task(fails_as_it_ends())))
-    await asyncio.sleep(1)
+    await begun.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

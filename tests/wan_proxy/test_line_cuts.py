@@ -140,7 +140,6 @@ async def test_a_connection_that_is_forgotten_as_it_is_made_ends_with_the_cut(
     monkeypatch.setattr(End, "connection_made", forgotten)
     client = await connect(line.port)
     await eventually(lambda: made == 2, "the target is reached")
-    await asyncio.sleep(0)
     line.heal()
     await eventually(lambda: client.end == "RST", "RST at the client")
     await eventually(lambda: line.statistics().open == 0, "nothing is open")
