@@ -24,7 +24,7 @@ PYTEST := $(PYTHON_TOOL) pytest $(if $(BROKER),--rabbitmq="$(BROKER)")
 help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; audited, and repaired"
 	@echo "make test       formatting, types and all tests but those below"
-	@echo "make test-slow  more of the tests with brokers: kills under load, changes, repairs; ten minutes"
+	@echo "make test-slow  more of the tests with brokers: kills under load, changes, repairs; a quarter of an hour"
 	@echo "make test-long  the tests that take minutes, one after the other"
 	@echo "make test-audit the tests of the audit, with Spark, but those in make test-long"
 	@echo "make test-core  the tests of the native core, in Rust, and its lints"

@@ -263,7 +263,7 @@ class NodeParts:
                 user=self.user,
                 dead_letter_queue=names.dead_letters,
                 quarantine_queue=names.quarantine,
-                announced_at_most=ANNOUNCED_BY_NODES if own.nodes else ANNOUNCED_AT_MOST,
+                announced_at_most=ANNOUNCED_AT_MOST if own.nodes is None else ANNOUNCED_BY_NODES,
             ),
             mesh=self.delivered_mesh(),
             log=given.writer,
